@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import nvrtc_bindings
+from mlcbuild.rules.checkpoint_formats import formats
 
 
 class Clock:
@@ -75,7 +76,7 @@ def build(config: Path, quantization: str, arch: str, output: Path, clock: Clock
     with tempfile.TemporaryDirectory() as folder:  # for the metadata alone, which do not depend on how layers are shown
         at = Path(folder).joinpath
         resolved = {"model": at("model.json"), "parameters": at("parameters.json")}
-        resolve_model.run(config=config, families=families(), **resolved)
+        resolve_model.run(config=config, families=families(), formats=formats(), **resolved)
         scheme = schemes.scheme(quantization)
         export.run(
             model=resolved["model"],

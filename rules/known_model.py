@@ -13,6 +13,7 @@ from mlcbuild.compiler.models.description import ModelDescription
 from mlcbuild.compiler.models.resolving import resolve_config
 from mlcbuild.engine.action import SourceArtifact
 from mlcbuild.errors import StageError
+from mlcbuild.rules.checkpoint_formats import formats
 from mlcbuild.rules.families import families
 from mlcbuild.rules.rule import RuleContext
 
@@ -29,7 +30,7 @@ def known_model(context: RuleContext, config: SourceArtifact, *, attribute: str)
     """The model of a config.json; None after reporting what is wrong with the file, which `attribute` names."""
     try:
         content = context.read(config, attribute=attribute)
-        description, parameters = resolve_config(content, families(), where=config.path)
+        description, parameters = resolve_config(content, families(), formats(), where=config.path)
     except StageError as error:
         context.report(error.message, attribute=attribute, advice=error.advice)
         return None

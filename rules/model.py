@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from mlcbuild.engine.action import Artifact, DerivedArtifact, SourceArtifact
+from mlcbuild.rules.checkpoint_formats import format_plugins, reader_plugins
 from mlcbuild.rules.families import family_plugins
 from mlcbuild.rules.known_model import known_model
 from mlcbuild.rules.licenses import UnknownLicenseError, license_expression
@@ -44,7 +45,7 @@ def implement(context: RuleContext) -> Providers:
             "vocabulary": "vocabulary.json",
             "licenses": "licenses/",
         },
-        plugins={"families": family_plugins()},
+        plugins={"families": family_plugins(), "readers": reader_plugins()},
     )
     if config is None:
         own = dict(source.files).get("config.json")
@@ -97,7 +98,7 @@ def _model(context: RuleContext, config: _Config) -> ModelInfo:
         "mlcbuild.compiler.stages.resolve_model:run",
         inputs={"config": config.file},
         outputs={"model": "model.json", "parameters": "parameters.json"},
-        plugins={"families": family_plugins()},
+        plugins={"families": family_plugins(), "formats": format_plugins()},
     )
     return ModelInfo(
         config=config.file,

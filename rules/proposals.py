@@ -18,6 +18,7 @@ from mlcbuild.compiler.weights.gguf_parts import are_parts_of_one
 from mlcbuild.errors import StageError
 from mlcbuild.rules import schemes
 from mlcbuild.rules.backend import Backend, backends
+from mlcbuild.rules.checkpoint_formats import formats
 from mlcbuild.rules.families import families
 from mlcbuild.rules.known_model import KnownModel
 from mlcbuild.rules.legality import legality
@@ -113,7 +114,7 @@ def _of_config(path: Path) -> tuple[ModelDescription, ParameterList]:
         content = path.read_bytes()
     except OSError as error:
         raise StageError(f"{path} cannot be read: {error.strerror or error}") from None
-    return resolve_config(content, families(), where=str(path))
+    return resolve_config(content, families(), formats(), where=str(path))
 
 
 def _of_gguf(paths: Sequence[Path]) -> tuple[ModelDescription, ParameterList]:
@@ -126,7 +127,7 @@ def _of_gguf(paths: Sequence[Path]) -> tuple[ModelDescription, ParameterList]:
 
     try:
         architecture = gguf_architecture(file, families())
-        resolved = resolve(architecture.config(file), families(), where=str(file.path))
+        resolved = resolve(architecture.config(file), families(), formats(), where=str(file.path))
         tokenizer_files(file, architecture.cuts)  # A build would find what is wrong with it when it has begun.
         return resolved
     finally:

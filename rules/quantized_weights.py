@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from mlcbuild.compiler.manifest import read_manifest
 from mlcbuild.engine.action import Action, DerivedArtifact, DiscoveredArtifacts, Discovery
 from mlcbuild.rules import schemes
+from mlcbuild.rules.checkpoint_formats import reader_plugins
 from mlcbuild.rules.configured_model import ConfiguredModel, configure
 from mlcbuild.rules.providers import FilesInfo, LoraInfo, ModelInfo, WeightsInfo
 from mlcbuild.rules.rule import Providers, Rule, RuleContext, stage_action
@@ -110,6 +111,7 @@ def quantize(
         "mlcbuild.compiler.stages.import_weights:run",
         inputs={"source": model.source, "parameters": configured.parameters},
         outputs={"manifest": "manifest.json", "shards": "shards/"},
+        plugins={"readers": reader_plugins()},
         manifest="manifest",
         discoverer=QuantizeShards(
             owner=str(context.label),

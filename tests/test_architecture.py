@@ -47,6 +47,7 @@ NAMES = frozenset(
         "mlcbuild.compiler.quantization.scheme",
         "mlcbuild.compiler.tokenizer.from_gguf",
         "mlcbuild.compiler.weights.adapter",
+        "mlcbuild.compiler.weights.checkpoint_format",
         "mlcbuild.compiler.weights.gguf_file",
         "mlcbuild.compiler.weights.gguf_parts",
     }

@@ -244,9 +244,9 @@ def test_a_family_that_is_not_supported_is_an_error_with_the_reason(root: Path, 
 
 
 def test_what_makes_a_model_impossible_is_told(root: Path, capsys: Capture) -> None:
-    folder(root / "Quantized", quantization_config={"quant_method": "gptq"})
+    folder(root / "Quantized", quantization_config={"quant_method": "aqlm"})
     assert main(["init", "Quantized"]) == 2
-    assert "the weights are quantized already (gptq)" in capsys.readouterr().err
+    assert "the weights are quantized already (aqlm)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

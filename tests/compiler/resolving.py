@@ -11,7 +11,9 @@ from mlcbuild.compiler.models.checkpoints.parameters import ParameterList
 from mlcbuild.compiler.models.description import ModelDescription
 from mlcbuild.compiler.models.resolving import resolve
 from mlcbuild.compiler.stages import configure_model, resolve_model
+from mlcbuild.compiler.weights.quantized_source import FormatReader
 from mlcbuild.plugins import load_plugin
+from mlcbuild.rules.checkpoint_formats import formats, reader_plugins
 from mlcbuild.rules.families import families, model_plugins
 from mlcbuild.rules.schemes import scheme
 
@@ -20,11 +22,11 @@ if TYPE_CHECKING:  # A machine with a GPU may have TVM's runtime alone.
 
 
 def model_of(config: Mapping[str, object]) -> ModelDescription:
-    return resolve(config, families())[0]
+    return resolve(config, families(), formats())[0]
 
 
 def parameters_of(config: Mapping[str, object]) -> ParameterList:
-    return resolve(config, families())[1]
+    return resolve(config, families(), formats())[1]
 
 
 def model_builders() -> tuple[AnyModelBuilder, ...]:
@@ -32,10 +34,16 @@ def model_builders() -> tuple[AnyModelBuilder, ...]:
     return tuple(map(load_plugin, model_plugins()))
 
 
+def readers() -> tuple[FormatReader, ...]:
+    """Those of every format of quantized checkpoints."""
+    return tuple(map(load_plugin, reader_plugins()))
+
+
 def write_resolved(directory: Path, config: Mapping[str, object]) -> None:
     """Write `config.json`, `model.json` and `parameters.json`."""
     (directory / "config.json").write_text(json.dumps(config))
     resolve_model.run(
+        formats=formats(),
         config=directory / "config.json",
         model=directory / "model.json",
         parameters=directory / "parameters.json",

@@ -16,6 +16,7 @@ from mlcbuild.compiler.tokenizer.converted import converted_files
 from mlcbuild.compiler.tokenizer.protobuf import ProtobufError, fields
 from mlcbuild.errors import StageError
 from mlcbuild.rules.families import families
+from tests.compiler.resolving import readers
 from tests.compiler.test_converted_tokenizers import MODELS, learned_ranks, train, write_merges, write_ranks
 from tests.compiler.tiny_models import write_config
 
@@ -163,6 +164,7 @@ def test_nothing_looks_whole_after_a_damaged_vocabulary(tmp_path: Path) -> None:
     (folder / "tokenizer.model").write_bytes(UNKNOWN[:-1])
     with pytest.raises(StageError, match=r"tokenizer\.model is truncated or damaged"):
         import_config.run(
+            readers=readers(),
             source=folder,
             config=tmp_path / "config.json",
             tokenizer=tmp_path / "tokenizer",

@@ -74,7 +74,7 @@ def test_defaults_are_those_of_the_family() -> None:
         ),
         ("rope_scaling", {"rope_type": "linear"}, r'"rope_scaling": the field "factor" is missing'),
         ("rope_scaling", 3, r'"rope_scaling" is 3; it has to be an object'),
-        ("quantization_config", {"quant_method": "awq"}, r"quantized already \(awq\)(.|\n)*a library alone needs no"),
+        ("quantization_config", {"quant_method": "aqlm"}, r"quantized already \(aqlm\)(.|\n)*a library alone needs no"),
         ("quantization", {"group_size": 64, "bits": 4}, r'"quantization" says that .* already'),
         ("model_type", "lama", r'"model_type" is "lama", which is not supported(.|\n)*did you mean "llama"'),
     ],

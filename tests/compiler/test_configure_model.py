@@ -13,6 +13,7 @@ from mlcbuild.compiler.models.configuring import configure
 from mlcbuild.compiler.models.description import ModelDescription, read_model
 from mlcbuild.compiler.models.resolving import resolve
 from mlcbuild.errors import StageError
+from mlcbuild.rules.checkpoint_formats import formats
 from mlcbuild.rules.families import families
 from mlcbuild.rules.schemes import scheme
 from tests.compiler.resolving import write_configured, write_resolved
@@ -96,7 +97,7 @@ def test_kernels_are_told_of_the_window_and_of_nothing_else(tmp_path: Path) -> N
 
 
 def test_a_window_that_a_platform_has_no_kernels_for_is_refused() -> None:
-    model, parameters = resolve({**TINY, "model_type": "mistral", "sliding_window": 32}, families())
+    model, parameters = resolve({**TINY, "model_type": "mistral", "sliding_window": 32}, families(), formats())
     for overrides, told in (
         ({}, ["the platform has no kernels for a sliding window, which is 32 tokens here"]),
         ({"sliding_window_size": -1}, []),

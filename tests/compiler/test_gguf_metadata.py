@@ -21,7 +21,7 @@ from mlcbuild.compiler.weights.gguf_file import GGUFFile
 from mlcbuild.compiler.weights.gguf_parts import GGUFValue
 from mlcbuild.errors import StageError
 from mlcbuild.rules.families import families
-from tests.compiler.resolving import model_of
+from tests.compiler.resolving import model_of, readers
 from tests.compiler.tiny_models import TINY, TINY_QWEN2, checkpoint, write_gguf
 
 Value = bool | int | float | str
@@ -155,6 +155,7 @@ def test_factors_and_a_scaling_at_once_are_refused(tmp_path: Path) -> None:
 def import_gguf(directory: Path, **metadata: Value) -> None:
     keys = {name.replace("__", "."): value for name, value in metadata.items()}
     import_config.run(
+        readers=readers(),
         source=write_gguf(directory / "m.gguf", checkpoint(), metadata=keys),
         config=directory / "config.json",
         tokenizer=directory / "tokenizer",

@@ -17,7 +17,7 @@ from mlcbuild.compiler.models.checkpoints.parameters import write_parameters
 from mlcbuild.compiler.stages import import_weights, merge_lora
 from mlcbuild.compiler.weights.lora import LoraAdapter
 from mlcbuild.errors import StageError
-from tests.compiler.resolving import parameters_of
+from tests.compiler.resolving import parameters_of, readers
 from tests.compiler.tiny_models import TINY, Array, checkpoint
 
 CONFIG: Mapping[str, object] = {"peft_type": "LORA", "r": 4, "lora_alpha": 6, "target_modules": ["q_proj"]}
@@ -52,6 +52,7 @@ def merge(
     save_file(dict(tensors or checkpoint(config)), folder / "model.safetensors")
     write_parameters(parameters_of(config), folder / "parameters.json")
     import_weights.run(
+        readers=readers(),
         source=folder / "model.safetensors",
         parameters=folder / "parameters.json",
         manifest=folder / "manifest.json",

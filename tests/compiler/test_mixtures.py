@@ -21,7 +21,7 @@ from tests.compiler import schemes
 from tests.compiler.checkpoint_layouts import checkpoint_layouts
 from tests.compiler.parity import check_logits
 from tests.compiler.pipeline import CUDA_TARGET, compile_library
-from tests.compiler.resolving import model_of, parameters_of, write_resolved
+from tests.compiler.resolving import model_of, parameters_of, readers, write_resolved
 from tests.compiler.running import random_model
 from tests.compiler.tiny_models import Array
 
@@ -270,6 +270,7 @@ def test_a_gguf_file_is_the_same_model(name: str, tmp_path: Path) -> None:
 def _imported(directory: Path, source: Path) -> list[bytes]:
     directory.mkdir()
     import_weights.run(
+        readers=readers(),
         source=source,
         parameters=source.parent / "parameters.json",
         manifest=directory / "manifest.json",

@@ -20,7 +20,7 @@ from mlcbuild.compiler.weights.safetensors_file import SafetensorsFile, write_sa
 from mlcbuild.compiler.weights.source import open_source
 from mlcbuild.compiler.weights.tensor import Rows, Tensor, TensorDescription
 from mlcbuild.errors import StageError
-from tests.compiler.resolving import model_of, parameters_of, write_resolved
+from tests.compiler.resolving import model_of, parameters_of, readers, write_resolved
 from tests.compiler.tiny_models import Array
 
 _CONFIG: Mapping[str, Any] = {
@@ -102,6 +102,7 @@ def _imported(directory: Path, source: Path) -> list[bytes]:
     directory.mkdir()
     write_resolved(directory, _CONFIG)
     import_weights.run(
+        readers=readers(),
         source=source,
         parameters=directory / "parameters.json",
         manifest=directory / "manifest.json",
@@ -174,7 +175,7 @@ def test_other_methods_of_quantization_are_refused() -> None:
     assert model_of(_CONFIG).family == "gpt_oss"
     changes: Mapping[str, object]
     for changes in (
-        {"quantization_config": {"quant_method": "awq"}},
+        {"quantization_config": {"quant_method": "aqlm"}},
         {"quantization": {"quant_method": "mxfp4"}},
         {"model_type": "llama"},
     ):

@@ -13,6 +13,7 @@ from mlcbuild.compiler.models.description import ModelDescription, write_model
 from mlcbuild.compiler.models.resolving import resolve
 from mlcbuild.compiler.stages import gen_config
 from mlcbuild.errors import StageError
+from mlcbuild.rules.checkpoint_formats import formats
 from mlcbuild.rules.families import families
 from tests.compiler import schemes
 from tests.compiler.public_models import PublicModel, counted, public_models
@@ -41,7 +42,7 @@ def test_there_are_forty_and_each_says_where_it_was_seen() -> None:
 @pytest.mark.parametrize("name", BUILT)
 def test_sizes_are_those_of_the_model_and_an_engine_is_told_of_them(name: str, tmp_path: Path) -> None:
     config = BUILT[name].accepted
-    model, parameters = resolve(config, families())
+    model, parameters = resolve(config, families(), formats())
     # Latent attention has a matrix as it is and by heads; to torch, the correction of scores is no parameter.
     tensors = {
         tensor.name: math.prod(tensor.shape)
@@ -97,7 +98,7 @@ def _chat_config(model: ModelDescription, config: dict[str, Any], directory: Pat
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_not_computed_is_refused_by_name(name: str) -> None:
     with pytest.raises(StageError, match=REFUSED[name].refused):
-        resolve(REFUSED[name].config, families())
+        resolve(REFUSED[name].config, families(), formats())
 
 
 @pytest.mark.exhaustive

@@ -13,7 +13,7 @@ from mlcbuild.compiler.stages import import_config
 from mlcbuild.errors import StageError
 from mlcbuild.rules.families import families
 from tests.compiler.parity import check_logits
-from tests.compiler.resolving import model_of, parameters_of
+from tests.compiler.resolving import model_of, parameters_of, readers
 from tests.compiler.tiny_models import TINY_QWEN2, checkpoint, write_gguf
 
 _BASE: dict[str, object] = {
@@ -153,6 +153,7 @@ def test_a_gguf_file_gives_the_configuration_of_the_checkpoint(tied: bool, tmp_p
     config: dict[str, Any] = {**TINY_QWEN2, "tie_word_embeddings": tied}
     path = write_gguf(tmp_path / "m.gguf", checkpoint(config), config, pre="qwen2")
     import_config.run(
+        readers=readers(),
         source=path,
         config=tmp_path / "config.json",
         tokenizer=tmp_path / "tokenizer",

@@ -15,7 +15,7 @@ from mlcbuild.compiler.stages import import_config
 from mlcbuild.compiler.tokenizer.word_pieces import word_piece_tokenizer
 from mlcbuild.errors import StageError
 from mlcbuild.rules.families import families
-from tests.compiler.resolving import model_of
+from tests.compiler.resolving import model_of, readers
 
 MINILM = {
     "pooling_mode_cls_token": False,
@@ -137,6 +137,7 @@ def test_lower_case_is_left_to_the_tokenizer(tmp_path: Path, tokenizer: dict[str
     taken = nullcontext() if is_taken else pytest.raises(StageError, match='"do_lower_case" is true, and the tokenizer')
     with taken:
         import_config.run(
+            readers=readers(),
             source=source,
             config=tmp_path / "config.json",
             tokenizer=tmp_path / "tokenizer",

@@ -16,7 +16,7 @@ from mlcbuild.compiler.stages import import_config
 from mlcbuild.compiler.weights.checkpoint import Checkpoint, sources_of
 from mlcbuild.compiler.weights.source import open_source
 from mlcbuild.rules.families import families
-from tests.compiler.resolving import model_of, parameters_of
+from tests.compiler.resolving import model_of, parameters_of, readers
 from tests.smollm2 import smollm2_gguf
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
@@ -43,6 +43,7 @@ def gguf() -> Path:
 def imported(gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("smollm2")
     import_config.run(
+        readers=readers(),
         source=gguf,
         config=directory / "config.json",
         tokenizer=directory / "tokenizer",

@@ -13,6 +13,7 @@ from mlcbuild.compiler.stages import import_config
 from mlcbuild.compiler.weights.source import gguf_files, open_source
 from mlcbuild.errors import StageError
 from mlcbuild.rules.families import families
+from tests.compiler.resolving import readers
 from tests.compiler.tiny_models import TINY, checkpoint, write_gguf
 
 DEEPER = {**TINY, "num_hidden_layers": 3}
@@ -28,6 +29,7 @@ def split(folder: Path, name: str = "m", **changes: object) -> list[Path]:
 def import_config_of(source: Path, out: Path) -> dict[str, bytes]:
     out.mkdir()
     import_config.run(
+        readers=readers(),
         source=source,
         config=out / "config.json",
         tokenizer=out / "tokenizer",

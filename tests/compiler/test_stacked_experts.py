@@ -24,6 +24,7 @@ from mlcbuild.compiler.weights.tensor import Tensor, TensorDescription, dtype_of
 from mlcbuild.errors import StageError
 from tests.compiler import schemes
 from tests.compiler.checkpoint_layouts import checkpoint_layouts
+from tests.compiler.resolving import readers
 from tests.compiler.tiny_models import Array
 
 _LAYER = "model.layers.0"
@@ -67,6 +68,7 @@ def _write_gguf(path: Path, tensors: Mapping[str, Array]) -> Path:
 def _imported(directory: Path, source: Path) -> list[Path]:
     directory.mkdir(exist_ok=True)
     import_weights.run(
+        readers=readers(),
         source=source,
         parameters=source.parent / "parameters.json",
         manifest=directory / "manifest.json",

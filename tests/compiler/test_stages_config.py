@@ -20,7 +20,7 @@ from mlcbuild.errors import StageError
 from mlcbuild.rules.families import families
 from mlcbuild.runtime.chat_template import render
 from tests.compiler import schemes
-from tests.compiler.resolving import model_of, parameters_of, write_configured, write_resolved
+from tests.compiler.resolving import model_of, parameters_of, readers, write_configured, write_resolved
 from tests.compiler.tiny_models import TINY, checkpoint, write_config, write_gguf
 
 CHATML = (
@@ -51,6 +51,7 @@ DIALOGUE = [
 
 def imported(source: Path, directory: Path) -> tuple[dict[str, Any], Path]:
     import_config.run(
+        readers=readers(),
         source=source,
         config=directory / "config.json",
         tokenizer=directory / "tokenizer",

@@ -21,13 +21,14 @@ from mlcbuild.errors import StageError
 from mlcbuild.runtime.expected_tensor import ExpectedTensor
 from mlcbuild.runtime.tensor_cache import TensorCache
 from tests.compiler import schemes
-from tests.compiler.resolving import write_resolved
+from tests.compiler.resolving import readers, write_resolved
 from tests.compiler.tiny_models import TINY, TINY_QWEN2, Array, checkpoint, write_gguf, write_torch
 
 
 def imported(directory: Path, source: Path, config: Mapping[str, object] = TINY) -> dict[str, Any]:
     write_resolved(directory, config)
     import_weights.run(
+        readers=readers(),
         source=source,
         parameters=directory / "parameters.json",
         manifest=directory / "manifest.json",
@@ -134,6 +135,7 @@ def test_parameters_of_one_tensor_stay_with_it_and_are_made_of_their_parts(tmp_p
     )
     write_parameters(listed, tmp_path / "parameters.json")
     import_weights.run(
+        readers=readers(),
         source=source(tmp_path, tensors),
         parameters=tmp_path / "parameters.json",
         manifest=tmp_path / "manifest.json",

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 from mlcbuild.compiler.stages import import_config, import_weights
 from mlcbuild.errors import StageError
 from mlcbuild.rules.families import families
-from tests.compiler.resolving import write_resolved
+from tests.compiler.resolving import readers, write_resolved
 from tests.compiler.tiny_models import ONE_TOKEN, TINY, TINY_QWEN2, Array, checkpoint, write_gguf, write_torch
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -48,6 +48,7 @@ def imported(source: Path, directory: Path) -> tuple[dict[str, Any], dict[str, A
     """The config.json and the tensors that come of a source."""
     config = directory / "imported.json"
     import_config.run(
+        readers=readers(),
         source=source,
         config=config,
         tokenizer=directory / "tokenizer",
@@ -58,6 +59,7 @@ def imported(source: Path, directory: Path) -> tuple[dict[str, Any], dict[str, A
     document = json.loads(config.read_text())
     write_resolved(directory, document)
     import_weights.run(
+        readers=readers(),
         source=source,
         parameters=directory / "parameters.json",
         manifest=directory / "manifest.json",
@@ -115,6 +117,7 @@ def test_a_configuration_without_weights_is_imported_as_it_is(tmp_path: Path) ->
     write_model(tmp_path / "source", {}, config)
     (tmp_path / "source" / "model.safetensors").unlink()
     import_config.run(
+        readers=readers(),
         source=tmp_path / "source",
         config=tmp_path / "config.json",
         tokenizer=tmp_path / "tokenizer",

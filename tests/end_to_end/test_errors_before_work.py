@@ -18,7 +18,7 @@ CONFIGS: dict[str, dict[str, object]] = {
     "unknown-scaling": {**TINY_LLAMA, "rope_scaling": {"rope_type": "spiral", "factor": 2.0}},
     "odd-groups": {**TINY_LLAMA, "hidden_size": 48},
 }
-QUANTIZED = {**TINY_LLAMA, "quantization_config": {"quant_method": "awq"}}
+QUANTIZED = {**TINY_LLAMA, "quantization_config": {"quant_method": "aqlm"}}
 MODELS = "".join(f'[[model]]\nname = "{name}"\nconfig = "{name}.json"\n' for name in CONFIGS)
 RIGHT = """\
 [[platform]]

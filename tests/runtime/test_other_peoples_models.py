@@ -12,6 +12,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from mlcbuild.runtime.engine import Engine
+from tests.compiler.resolving import readers
 from tests.compiler.test_tied_embeddings import kept
 from tests.compiler.tiny_models import TINY, Array, checkpoint, write_gguf
 from tests.runtime.tiny_package import build_package
@@ -64,6 +65,7 @@ def build_tokenizer(directory: Path) -> None:
     directory.mkdir()
     gguf = write_gguf(directory.parent / "tokenizer.gguf", checkpoint())
     import_config.run(
+        readers=readers(),
         source=gguf,
         config=directory / "config.json",
         tokenizer=directory,

@@ -11,7 +11,7 @@ from mlcbuild.compiler.stages import gen_config, import_config, import_weights, 
 from mlcbuild.rules.families import families
 from tests.compiler import schemes
 from tests.compiler.pipeline import CPU_TARGET, compile_library
-from tests.compiler.resolving import write_configured, write_resolved
+from tests.compiler.resolving import readers, write_configured, write_resolved
 
 
 def build_package(
@@ -31,6 +31,7 @@ def build_package(
     work.mkdir()
     config, tokenizer = work / "config.json", work / "tokenizer"
     import_config.run(
+        readers=readers(),
         source=source,
         config=config,
         tokenizer=tokenizer,
@@ -41,7 +42,9 @@ def build_package(
     write_resolved(work, json.loads(config.read_text()))
     write_configured(work, quantization, overrides)
     parameters = work / "parameters.json"
-    import_weights.run(source=source, parameters=parameters, manifest=work / "manifest.json", shards=work / "shards")
+    import_weights.run(
+        readers=readers(), source=source, parameters=parameters, manifest=work / "manifest.json", shards=work / "shards"
+    )
     scheme = schemes.scheme(quantization)
     records = []
     for number, shard in enumerate(json.loads((work / "manifest.json").read_text())["shards"]):

@@ -69,7 +69,8 @@ class Family(Generic[Configuration]):
     that is missing, out of range or not supported. `configuration` is the class that it makes. `gguf` has the
     architectures of GGUF files by name. `kv_state_kind` is what a sequence keeps between calls, by MLC-LLM's words for
     a library's metadata: `kv_cache`, `rnn_state`, `hybrid` or `none`; a backend has kernels for some of them.
-    `quantized_checkpoints` are the values of `quant_method` in a `quantization_config` whose checkpoints are read.
+    `quantized_checkpoints` are the values of `quant_method` in a `quantization_config` whose tensors are known by their
+    names alone.
     """
 
     name: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from mlcbuild.compiler.models.embedding import FIELD, EmbeddingModelType, read_e
 from mlcbuild.compiler.models.family import Family
 from mlcbuild.compiler.models.headless import parameters_without_head, without_head
 from mlcbuild.compiler.models.sizes import Overrides, library_sizes
+from mlcbuild.compiler.weights.checkpoint_format import AnyFormat, quantized_checkpoint
 from mlcbuild.errors import StageError
 from mlcbuild.suggestions import known_values
 
@@ -21,10 +22,15 @@ AnyFamily = Family[Any]
 
 
 def resolve(
-    document: Mapping[str, object], families: Iterable[AnyFamily], *, where: str = "config.json"
+    document: Mapping[str, object],
+    families: Iterable[AnyFamily],
+    formats: Iterable[AnyFormat],
+    *,
+    where: str = "config.json",
 ) -> tuple[ModelDescription, ParameterList]:
     """The model that a `config.json` describes, and its parameters. Raises StageError for a model type of no family,
-    and for fields that its family refuses; `where` names the file."""
+    for weights that are quantized in none of the formats, and for fields that the family or the format refuses; `where`
+    names the file."""
     reader = ConfigReader(document, where)
     model_type = reader.string("model_type")
     by_type = {name: family for family in families for name in family.model_types}
@@ -34,7 +40,7 @@ def resolve(
             advice=(known_values(model_type, sorted(by_type)),),
         )
     family = by_type[model_type]
-    _require_unquantized(reader, family.quantized_checkpoints)
+    quantized = quantized_checkpoint(reader, tuple(formats), other_methods=family.quantized_checkpoints)
     found = family.resolve(without_head(reader))
     limits = replace(found.limits, text_length=read_length(reader))
     kind = EmbeddingModelType.ENCODER if limits.is_encoder else EmbeddingModelType.DECODER
@@ -54,33 +60,12 @@ def resolve(
     is_decoder = embedding is not None and kind is EmbeddingModelType.DECODER
     if is_decoder and family.kv_state_kind != "kv_cache":
         raise reader.fail(FIELD, f"is set; a model whose sequences keep {family.kv_state_kind} has no embeddings")
-    return model, parameters_without_head(found.parameters) if is_decoder else found.parameters
+    parameters = parameters_without_head(found.parameters) if is_decoder else found.parameters
+    return model, replace(parameters, quantized=quantized)
 
 
 def resolve_config(
-    content: bytes, families: Iterable[AnyFamily], *, where: str
+    content: bytes, families: Iterable[AnyFamily], formats: Iterable[AnyFormat], *, where: str
 ) -> tuple[ModelDescription, ParameterList]:
     """`resolve` of the bytes of a `config.json`. Raises StageError, too, for what is not one."""
-    return resolve(parse_document(content, where=where), families, where=where)
-
-
-def _require_unquantized(reader: ConfigReader, read: Collection[str]) -> None:
-    """Raises StageError for a checkpoint whose weights are quantized already, by the method that its makers chose, but
-    for those whose method is one of `read`."""
-    # Transformers' name, MLX's, and the one that compressed-tensors had at first.
-    for name in ("quantization_config", "quantization", "compression_config"):
-        if reader.document.get(name) in (None, {}):
-            continue
-        table = reader.table(name)
-        method = table.string("quant_method", default=table.string("format", default="by a method without a name"))
-        if name == "quantization_config" and method in read:
-            continue
-        raise reader.fail(
-            name,
-            f"says that the weights are quantized already ({method}); weights are imported in float32, float16 or "
-            "bfloat16",
-            advice=(
-                "take the model whose weights are not quantized, or a GGUF file of it",
-                "a library alone needs no weights: name a copy of config.json without the field as the `config`",
-            ),
-        )
+    return resolve(parse_document(content, where=where), families, formats, where=where)

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from mlcbuild.compiler.models.parameter_role import ParameterRole
 
 if TYPE_CHECKING:
+    from mlcbuild.compiler.weights.integers import IntegerMatrix
     from mlcbuild.compiler.weights.tensor import Array
 
 MODEL_DTYPES = ("float16", "bfloat16", "float32")
@@ -93,6 +94,15 @@ class Encoder(Protocol):
 
     def error_bound(self, weight: Weight, numbers: Array) -> Array:
         """How far, element by element, `decode(encode(numbers))` may be from the numbers, in float64."""
+
+
+@runtime_checkable
+class IntegerEncoder(Encoder, Protocol):
+    """An encoder that can store integers of a quantized checkpoint as they are."""
+
+    def store(self, weight: Weight, matrix: IntegerMatrix) -> tuple[Array, ...] | None:
+        """The numbers of `scheme.stored(weight)`, which stand for (code - zero) * scale exactly before the product is
+        rounded. None where the scheme has no such numbers: other groups, bits, zeros, or scales beyond its type."""
 
 
 def kept_dtype(weight: Weight, model_dtype: str) -> str:

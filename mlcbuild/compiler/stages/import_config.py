@@ -4,7 +4,7 @@ Reads `source` (a GGUF file, or a directory with one, or a Hugging Face director
 ResolveModel checks), the directory `tokenizer` (tokenizer.json, tokenizer_config.json and their like), `vocabulary`
 (vocabulary.json, see `tokenizer.vocabulary`), and the directory `licenses` (what the source says of its licence, and
 LICENSE and its like). Of the weights only tensors that should equal one another are read. The families, which know
-them and the metadata of GGUF files, are given as plug-ins.
+them and the metadata of GGUF files, and the readers of quantized checkpoints are given as plug-ins.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from mlcbuild.compiler.tokenizer.vocabulary import lowercases, read_tokenizer, v
 from mlcbuild.compiler.weights.adapter import adapter_error
 from mlcbuild.compiler.weights.checkpoint import Checkpoint
 from mlcbuild.compiler.weights.gguf_file import GGUFFile
+from mlcbuild.compiler.weights.quantized_source import FormatReader, with_quantized
 from mlcbuild.compiler.weights.source import gguf_files, open_source
 from mlcbuild.errors import StageError
 
@@ -44,7 +45,14 @@ TOKENIZER_FILES: tuple[str, ...] = (
 
 
 def run(
-    *, source: Path, config: Path, tokenizer: Path, vocabulary: Path, licenses: Path, families: Sequence[AnyFamily]
+    *,
+    source: Path,
+    config: Path,
+    tokenizer: Path,
+    vocabulary: Path,
+    licenses: Path,
+    families: Sequence[AnyFamily],
+    readers: Sequence[FormatReader],
 ) -> None:
     """Raises StageError for a source without a configuration or tokenizer, for a tokenizer that cannot be read, and for
     a GGUF file that is damaged or of no family's architecture."""
@@ -54,7 +62,7 @@ def run(
     if gguf := gguf_files(source):
         _import_gguf(gguf, config, tokenizer, licenses, families)
     elif source.is_dir():
-        _import_directory(source, config, tokenizer, families)
+        _import_directory(source, config, tokenizer, families, readers)
         write_licenses(stated_in_directory(source), source, licenses)
     elif source.exists():
         raise StageError(
@@ -89,7 +97,9 @@ def _import_gguf(
         file.close()
 
 
-def _import_directory(directory: Path, config: Path, tokenizer: Path, families: Sequence[AnyFamily]) -> None:
+def _import_directory(
+    directory: Path, config: Path, tokenizer: Path, families: Sequence[AnyFamily], readers: Sequence[FormatReader]
+) -> None:
     own = directory / "config.json"
     if not own.is_file():
         raise adapter_error(directory) or StageError(
@@ -97,7 +107,7 @@ def _import_directory(directory: Path, config: Path, tokenizer: Path, families: 
         )
     refuse_placeholder(_head(own), own)
     changed = dict[str, object]()
-    if _has_own_head(directory, own, families):
+    if _has_own_head(directory, own, families, readers):
         print(f"{own} says that embeddings are tied, but the weights have a head of their own: they are not tied")
         changed["tie_word_embeddings"] = False
     changed |= embedding_fields(directory)
@@ -117,21 +127,23 @@ def _import_directory(directory: Path, config: Path, tokenizer: Path, families: 
         (tokenizer / name).write_text(text, encoding="utf-8")
 
 
-def _has_own_head(directory: Path, own: Path, families: Sequence[AnyFamily]) -> bool:
+def _has_own_head(directory: Path, own: Path, families: Sequence[AnyFamily], readers: Sequence[FormatReader]) -> bool:
     """Whether the weights have a head with numbers of its own, though config.json ties it to the embedding.
 
     Transformers does not tie them then. Errors in config.json or the weights are left to the stages that read all of
     them.
     """
     try:
-        _, parameters = resolve_config(own.read_bytes(), families, where=str(own))
+        formats = [reader.format for reader in readers]
+        _, parameters = resolve_config(own.read_bytes(), families, formats, where=str(own))
         if not parameters.tied:
             return False
         source = open_source(directory)
     except StageError:
         return False
     try:
-        return bool(Checkpoint(source, parameters, where=str(directory)).untied)
+        weights = with_quantized(source, parameters.quantized, readers)
+        return bool(Checkpoint(weights, parameters, where=str(directory)).untied)
     except StageError:
         return False
     finally:

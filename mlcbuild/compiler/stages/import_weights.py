@@ -3,41 +3,44 @@
 Reads `source` (a file or directory) and `parameters` (parameters.json). Writes the directory `shards` and `manifest`:
 `{"version": 1, "shards": [{"file", "tensors"}]}`. Tensors that one parameter is made of (q, k and v; gate and up), and
 parameters that are made of one tensor, stay together, so that each shard is quantized alone. One tensor is in memory at
-a time.
+a time. Integers of a checkpoint that is quantized are kept (`weights.imported_shard`); the readers of such checkpoints
+are given as plug-ins.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from mlcbuild.compiler.manifest import write_manifest
 from mlcbuild.compiler.models.checkpoints.parameters import Parameter, read_parameters
 from mlcbuild.compiler.weights.checkpoint import Checkpoint, sources_of
-from mlcbuild.compiler.weights.safetensors_file import write_safetensors
+from mlcbuild.compiler.weights.imported_shard import write_shard
+from mlcbuild.compiler.weights.quantized_source import FormatReader, with_quantized
 from mlcbuild.compiler.weights.source import open_source
 from mlcbuild.errors import StageError
 
 SHARD_ELEMENTS = (128 << 20) // 4  # 128 MiB of float32: whatever the source's type, the same shards
 
 
-def run(*, source: Path, parameters: Path, manifest: Path, shards: Path) -> None:
+def run(*, source: Path, parameters: Path, manifest: Path, shards: Path, readers: Sequence[FormatReader]) -> None:
     """Raises StageError for a checkpoint that is damaged or does not fit the list."""
     listed = read_parameters(parameters)
-    weights = open_source(source)
+    opened = open_source(source)
     try:
+        weights = with_quantized(opened, listed.quantized, readers)
         checkpoint = Checkpoint(weights, listed, where=str(source))
         _require_tied(checkpoint, source)
         shards.mkdir(parents=True, exist_ok=True)
         entries: list[dict[str, object]] = []
         for index, group in enumerate(_packed(listed.parameters)):
             file_name = f"shard_{index:05}.safetensors"
-            tensors = [checkpoint.description(tensor.name) for tensor in sources_of(group)]
-            write_safetensors(shards / file_name, tensors, lambda tensor: checkpoint.read(tensor.name))
-            entries.append({"file": file_name, "tensors": [tensor.name for tensor in tensors]})
+            names = [tensor.name for tensor in sources_of(group)]
+            write_shard(shards / file_name, checkpoint, names)
+            entries.append({"file": file_name, "tensors": names})
     finally:
-        weights.close()
+        opened.close()
     write_manifest(manifest, {"shards": entries})
 
 

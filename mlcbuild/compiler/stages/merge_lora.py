@@ -14,8 +14,9 @@ from pathlib import Path
 
 from mlcbuild.compiler.models.checkpoints.parameters import ParameterList, read_parameters
 from mlcbuild.compiler.weights.checkpoint import sources_of
+from mlcbuild.compiler.weights.imported_shard import ImportedShard
 from mlcbuild.compiler.weights.lora import LoraAdapter
-from mlcbuild.compiler.weights.safetensors_file import SafetensorsFile, write_safetensors
+from mlcbuild.compiler.weights.safetensors_file import write_safetensors
 from mlcbuild.compiler.weights.tensor import Tensor, TensorDescription
 from mlcbuild.errors import StageError
 
@@ -25,7 +26,7 @@ _SHOWN = 8
 def run(*, shard: Path, parameters: Path, adapters: Path, merged: Path, shares: Sequence[float]) -> None:
     """`shares` are how much of each adapter is added, in the order in which they are merged. Raises StageError for an
     adapter that is damaged, is of another model, or does what is not computed."""
-    source = SafetensorsFile(shard)
+    source = ImportedShard(shard)
     with ExitStack() as stack:
         opened = []
         for number, share in enumerate(shares):
@@ -37,20 +38,21 @@ def run(*, shard: Path, parameters: Path, adapters: Path, merged: Path, shares: 
         if not any(changed.values()):
             shutil.copyfile(shard, merged)
             return
-        descriptions = [
-            TensorDescription(name=name, dtype="float32", shape=described.shape) if changed[name] else described
-            for name, described in source.descriptions.items()
-        ]
+        descriptions: list[TensorDescription] = []
+        for name, described in source.descriptions.items():
+            if changed[name]:
+                descriptions.append(TensorDescription(name=name, dtype="float32", shape=described.shape))
+            else:
+                descriptions += source.layout(name)
         write_safetensors(merged, descriptions, lambda described: _merged(source, described, changed))
 
 
 def _merged(
-    source: SafetensorsFile, described: TensorDescription, changed: Mapping[str, Sequence[LoraAdapter]]
+    source: ImportedShard, described: TensorDescription, changed: Mapping[str, Sequence[LoraAdapter]]
 ) -> Tensor:
-    tensor = source.read(described.name)
-    if not changed[described.name]:
-        return tensor
-    numbers = tensor.numbers("float32")
+    if not changed.get(described.name):
+        return source.as_it_is(described.name)
+    numbers = source.read(described.name).numbers("float32")
     for adapter in changed[described.name]:
         numbers = adapter.merged(described.name, numbers)
     return Tensor(description=described, data=numbers)

@@ -3,6 +3,9 @@
 Reads `shard` (safetensors, Hugging Face names) and `parameters` (parameters.json). Writes `shard_out` (raw bytes) and
 `records`: the shard's record in `tensor-cache.json`, with its file called `params_shard_<index>.bin` there. Of stacked
 experts one is in memory at a time, and what is stored for all but their first tensor (scales).
+
+What a quantized checkpoint has as integers stays as it is where the scheme can store the same ones, and is restored and
+quantized again where it cannot. The log tells how many parameters were.
 """
 
 from __future__ import annotations
@@ -12,9 +15,10 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from mlcbuild.compiler.models.checkpoints.parameters import Parameter, read_parameters
-from mlcbuild.compiler.quantization.scheme import Encoder, QuantizationScheme, StoredTensor, kept_dtype
+from mlcbuild.compiler.quantization.scheme import Encoder, IntegerEncoder, QuantizationScheme, StoredTensor, kept_dtype
+from mlcbuild.compiler.weights.imported_shard import ImportedShard
+from mlcbuild.compiler.weights.integers import carried_out
 from mlcbuild.compiler.weights.operations import carry_out
-from mlcbuild.compiler.weights.safetensors_file import SafetensorsFile
 from mlcbuild.compiler.weights.tensor import Array
 from mlcbuild.compiler.weights.tensor_cache import check_encoding, shard_name, write_shard
 from mlcbuild.errors import StageError
@@ -34,11 +38,12 @@ def run(
     """`scheme` and its `encoder` are plug-ins. Raises StageError for a parameter that the scheme cannot store, and for
     weights that are not finite."""
     check_encoding(encode)
-    source = SafetensorsFile(shard)
+    source = ImportedShard(shard)
+    there = source.descriptions
     present = [
         parameter
         for parameter in read_parameters(parameters).parameters
-        if any(tensor.name in source.descriptions for tensor in parameter.sources)
+        if any(tensor.name in there for tensor in parameter.sources)
     ]
     record = write_shard(
         shard_out,
@@ -50,10 +55,11 @@ def run(
 
 
 def _quantized(
-    source: SafetensorsFile, parameters: list[Parameter], scheme: QuantizationScheme, encoder: Encoder
+    source: ImportedShard, parameters: list[Parameter], scheme: QuantizationScheme, encoder: Encoder
 ) -> Iterator[tuple[StoredTensor, Iterable[Array]]]:
+    there = source.descriptions
     for parameter in parameters:
-        missing = [tensor.name for tensor in parameter.sources if tensor.name not in source.descriptions]
+        missing = [tensor.name for tensor in parameter.sources if tensor.name not in there]
         if missing:
             raise StageError(f"the shard has only a part of {parameter.name}: it lacks {', '.join(missing)}")
         first, *others = scheme.stored(parameter)
@@ -64,7 +70,7 @@ def _quantized(
 
 
 def _first_of_each(
-    source: SafetensorsFile,
+    source: ImportedShard,
     parameter: Parameter,
     scheme: QuantizationScheme,
     encoder: Encoder,
@@ -73,7 +79,25 @@ def _first_of_each(
     """The first array that is stored for each part of a parameter; the others are `kept`."""
     dtype = kept_dtype(parameter, scheme.model_dtype)
     for part in parameter.parts:
-        sources = [source.read(tensor.name).numbers(dtype) for tensor in part.sources]
-        first, *others = encoder.encode(part, carry_out(part.operations, sources))
+        arrays = _stored_integers(source, part, encoder)
+        if arrays is None:
+            sources = [source.read(tensor.name).numbers(dtype) for tensor in part.sources]
+            arrays = encoder.encode(part, carry_out(part.operations, sources))
+        first, *others = arrays
         kept.append(tuple(others))
         yield first
+
+
+def _stored_integers(source: ImportedShard, part: Parameter, encoder: Encoder) -> tuple[Array, ...] | None:
+    """What is stored for a parameter whose integers are kept; None for one that has none, or other ones than the
+    scheme."""
+    names = [tensor.name for tensor in part.sources]
+    if not all(map(source.has_integers, names)):
+        return None
+    joined = None
+    if isinstance(encoder, IntegerEncoder):
+        matrices = [source.integers(name) for name in names]
+        joined = carried_out(part.operations, matrices) if part.operations else matrices[0]
+    stored = encoder.store(part, joined) if isinstance(encoder, IntegerEncoder) and joined is not None else None
+    print(f"{part.name}: integers {'restored, and quantized again' if stored is None else 'kept as they are'}")
+    return stored

@@ -15,9 +15,11 @@ from mlcbuild.compiler.models.checkpoints.parameters import (
     ParameterList,
     TensorLayout,
 )
+from mlcbuild.compiler.weights.integers import IntegerMatrix
 from mlcbuild.compiler.weights.operations import carry_out
+from mlcbuild.compiler.weights.quantized_source import QuantizedWeights
 from mlcbuild.compiler.weights.source import WeightSource
-from mlcbuild.compiler.weights.tensor import STORAGE, Array, Tensor, TensorDescription
+from mlcbuild.compiler.weights.tensor import STORAGE, Array, Rows, Tensor, TensorDescription
 from mlcbuild.errors import StageError
 
 _SHOWN = 10
@@ -83,6 +85,21 @@ class Checkpoint:
         """One tensor, by Hugging Face's name."""
         return self._read(name, self._places[name])
 
+    def groups(self, name: str) -> int | None:
+        """Groups of a row of a matrix that the checkpoint has as integers with scales, which `integers` reads; None for
+        any other tensor."""
+        place = self._places[name]
+        if not isinstance(self._source, QuantizedWeights) or place.operations or len(place.tensors) != 1:
+            return None
+        (tensor,) = place.tensors
+        return self._source.groups(tensor.name) if len(_rows_of(tensor)[1]) == 0 else None
+
+    def integers(self, name: str) -> IntegerMatrix:
+        """One matrix with `groups`, by Hugging Face's name."""
+        assert isinstance(self._source, QuantizedWeights)
+        (tensor,) = self._places[name].tensors
+        return self._source.integers(tensor.name, _rows_of(tensor)[0])
+
     def _description(self, name: str, place: _Place) -> TensorDescription:
         dtype = self._described[place.tensors[0].name].dtype
         return TensorDescription(name=name, dtype=dtype, shape=self._wanted[name].shape)
@@ -93,14 +110,20 @@ class Checkpoint:
         return Tensor(description=self._description(name, place), data=made)
 
     def _read_one(self, tensor: TensorLayout) -> Array:
-        operations, rows = tensor.operations, None
-        if operations and isinstance(operations[0], Slice) and operations[0].axis == 0:
-            rows, operations = (operations[0].begin, operations[0].end), operations[1:]
+        rows, operations = _rows_of(tensor)
         data = self._source.read(tensor.name, rows).data
         try:
             return carry_out(operations, [data]) if operations else data
         except ValueError as error:
             raise StageError(f"the tensor {tensor.name} {error}") from None
+
+
+def _rows_of(tensor: TensorLayout) -> tuple[Rows | None, tuple[Operation, ...]]:
+    """The rows that are read of a tensor, None for all, and what is done to them."""
+    match tensor.operations:
+        case (Slice(axis=0, begin=begin, end=end), *others):
+            return (begin, end), tuple(others)
+    return None, tensor.operations
 
 
 def sources_of(parameters: Iterable[Parameter]) -> list[CheckpointTensor]:

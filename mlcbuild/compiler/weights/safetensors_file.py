@@ -18,7 +18,15 @@ from mlcbuild.compiler.weights.file_format import MAX_SAFETENSORS_HEADER
 from mlcbuild.compiler.weights.tensor import BYTES, Rows, Tensor, TensorDescription, is_readable, storage_of
 from mlcbuild.errors import StageError
 
-_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "U8": BYTES}
+_DTYPES = {
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "U8": BYTES,
+    "I8": "int8",
+    "I32": "int32",
+    "I64": "int64",
+}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 

@@ -25,8 +25,15 @@ STORAGE: Mapping[str, np.dtype[Any]] = {
     "bfloat16": np.dtype("<u2"),
 }
 """Types of weights."""
-BYTES = "uint8"  # what quantized weights are made of
-_READABLE: Mapping[str, np.dtype[Any]] = {**STORAGE, BYTES: np.dtype("u1")}
+BYTES = "uint8"
+PARTS: Mapping[str, np.dtype[Any]] = {
+    BYTES: np.dtype("u1"),
+    "int8": np.dtype("i1"),
+    "int32": np.dtype("<i4"),
+    "int64": np.dtype("<i8"),
+}
+"""Types of what quantized weights are made of."""
+_READABLE: Mapping[str, np.dtype[Any]] = {**STORAGE, **PARTS}
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
@@ -48,8 +55,8 @@ def storage_of(dtype: str) -> np.dtype[Any]:
 class TensorDescription:
     """Name, type and shape of a tensor that has not been read.
 
-    Weights are `float32`, `float16` or `bfloat16`, and what quantized ones are made of is `uint8`; any other `dtype`
-    is the checkpoint's own word for a type that is described and cannot be read.
+    Weights are of a type in `STORAGE`, and what quantized ones are made of of one in `PARTS`; any other `dtype` is the
+    checkpoint's own word for a type that is described and cannot be read.
     """
 
     name: str

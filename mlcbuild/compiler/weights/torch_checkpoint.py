@@ -16,10 +16,18 @@ from pathlib import Path
 import numpy as np
 
 from mlcbuild.compiler.weights.pickle_values import Call, Global, Persistent, pickle_values
-from mlcbuild.compiler.weights.tensor import STORAGE, Rows, Tensor, TensorDescription
+from mlcbuild.compiler.weights.tensor import Rows, Tensor, TensorDescription, is_readable, storage_of
 from mlcbuild.errors import StageError
 
-_STORAGES = {"FloatStorage": "float32", "HalfStorage": "float16", "BFloat16Storage": "bfloat16"}
+_STORAGES = {
+    "FloatStorage": "float32",
+    "HalfStorage": "float16",
+    "BFloat16Storage": "bfloat16",
+    "ByteStorage": "uint8",
+    "CharStorage": "int8",
+    "IntStorage": "int32",
+    "LongStorage": "int64",
+}
 _REBUILD = Global("torch._utils", "_rebuild_tensor_v2")
 _REBUILD_PARAMETER = Global("torch._utils", "_rebuild_parameter")
 _WRAPPERS = ("state_dict", "model", "module")  # keys under which training frameworks keep the tensors
@@ -62,11 +70,11 @@ class TorchCheckpoint:
     def read(self, name: str, rows: Rows | None = None) -> Tensor:
         view = self._views[name]
         described = view.description
-        if described.dtype not in STORAGE:
+        if not is_readable(described.dtype):
             raise StageError(
                 f"{self._path}: the tensor {name} is of {described.dtype}; weights are read from {', '.join(_STORAGES)}"
             )
-        storage = np.frombuffer(self._storage(view.storage), dtype=STORAGE[described.dtype])
+        storage = np.frombuffer(self._storage(view.storage), dtype=storage_of(described.dtype))
         last = view.offset + sum(
             (size - 1) * stride for size, stride in zip(described.shape, view.strides, strict=True)
         )

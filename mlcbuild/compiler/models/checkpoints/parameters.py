@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -109,16 +110,27 @@ class TiedTensor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuantizedCheckpoint:
+    """How a checkpoint's weights are quantized: a format of `weights/checkpoint_formats/`, and what it made of the
+    `quantization_config`, which only its own modules look into."""
+
+    format: str
+    configuration: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterList:
     """All parameters of a model in the order of its layers.
 
     `ignored` are tensors that checkpoints of the family may hold and the model has no use for, as regular expressions
     for whole names, of Hugging Face or GGUF. `tied` are those that it has no use for if they equal another.
+    `quantized` says how a checkpoint of Hugging Face has them, if not as numbers.
     """
 
     parameters: tuple[Parameter, ...]
     ignored: tuple[str, ...] = ()
     tied: tuple[TiedTensor, ...] = ()
+    quantized: QuantizedCheckpoint | None = None
 
     def is_ignored(self, name: str) -> bool:
         return any(re.fullmatch(pattern, name) for pattern in self.ignored)
