@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from tests.compiler.tiny_models import Array
+from tests.parity_packages import parity_package
 
 _PARAMETERS = ctypes.c_byte * 512  # llama_model_params, which is shorter; it is passed on the stack
 _F32 = 0  # of ggml_type
@@ -55,8 +55,8 @@ class _Batch(ctypes.Structure):
 
 @functools.cache
 def library() -> Any:
-    """The shared library; the test is skipped without it."""
-    module = pytest.importorskip("xllamacpp.xllamacpp", reason="llama.cpp is not installed")
+    """The shared library. Raises what `parity_package` raises without it."""
+    module = parity_package("xllamacpp.xllamacpp")
     loaded: Any = ctypes.CDLL(module.__file__)
     pointer = ctypes.c_void_p
     for name, result, arguments in (

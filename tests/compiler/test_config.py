@@ -17,6 +17,7 @@ from mlcbuild.errors import StageError
 from mlcbuild.rules.families import families
 from tests.compiler.resolving import model_of
 from tests.compiler.tiny_models import TINY
+from tests.parity_packages import parity_package
 
 
 def resolved(**changes: object) -> dict[str, Any]:
@@ -127,7 +128,7 @@ def test_a_window_that_no_text_reaches_is_none() -> None:
 
 @pytest.mark.parametrize("field", [{}, {"sliding_window": None}, {"sliding_window": 64}], ids=str)
 def test_the_window_of_a_mistral_is_that_of_transformers(field: dict[str, object]) -> None:
-    transformers = pytest.importorskip("transformers")
+    transformers = parity_package("transformers")
     sizes = {"hidden_size": 1024, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 16}
     document = {"model_type": "mistral", "vocab_size": 64, "max_position_embeddings": 8192, **sizes, **field}
     theirs = transformers.AutoConfig.for_model(**document)

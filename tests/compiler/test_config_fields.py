@@ -21,6 +21,7 @@ from mlcbuild.errors import StageError
 from tests.compiler.family_cases import CASES, WINDOWED
 from tests.compiler.resolving import model_of, parameters_of
 from tests.compiler.tiny_models import TINY, Array
+from tests.parity_packages import parity_package
 
 TYPES = ("llama", "mistral", "qwen2")
 ENCODERS = ("bert", "roberta", "xlm-roberta")
@@ -87,11 +88,11 @@ FIELDS: tuple[tuple[str, object], ...] = (
 
 @functools.cache
 def _torch() -> Any:
-    return pytest.importorskip("torch")
+    return parity_package("torch")
 
 
 def transformers_model(document: dict[str, Any]) -> Any:
-    transformers = pytest.importorskip("transformers")
+    transformers = parity_package("transformers")
     # Configurations change the dictionaries that they are given.
     values = {name: value for name, value in copy.deepcopy(document).items() if name != "model_type"}
     with warnings.catch_warnings():
@@ -215,7 +216,7 @@ def test_rotations_are_those_of_transformers_or_refused(model_type: str, fields:
     attention = json_values.decode(DecoderConfig, configuration, where="configuration").attention
     table = attention.rotary.in_model(attention.head_dim).table
     assert table is not None
-    transformers = pytest.importorskip("transformers")
+    transformers = parity_package("transformers")
     values = {name: value for name, value in document.items() if name != "model_type"}
     config = transformers.AutoConfig.for_model(model_type, **values)
     module = importlib.import_module(f"transformers.models.{model_type}.modeling_{model_type}")

@@ -18,6 +18,7 @@ from tokenizers import Tokenizer
 from mlcbuild.compiler.tokenizer.converted import converted_files
 from mlcbuild.errors import StageError
 from tests.compiler.texts import SAMPLES, random_texts
+from tests.parity_packages import parity_package
 
 CORPUS = [*SAMPLES * 5, *random_texts(400, seed=3), *("the quick brown fox jumps over the lazy dog " * 3,) * 20]
 WORDS_OF_CORPUS = [
@@ -29,7 +30,7 @@ LLAMA = {"tokenizer_class": "LlamaTokenizer", "legacy": True, "add_bos_token": T
 
 def train(folder: Path, **options: Any) -> Any:
     """A SentencePiece model in the folder; the library's own processor of it."""
-    sentencepiece = pytest.importorskip("sentencepiece")
+    sentencepiece = parity_package("sentencepiece")
     (folder / "corpus.txt").write_text(
         "\n".join(text.replace("\n", " ") for text in [*SAMPLES * 9, *WORDS_OF_CORPUS] if text.strip())
     )
@@ -220,7 +221,7 @@ MOONLIGHT = MOONLIGHT.replace("LOWER", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]")
     ],
 )
 def test_tokens_are_those_of_tiktoken(tmp_path: Path, file: str, class_name: str, pattern: str) -> None:
-    tiktoken = pytest.importorskip("tiktoken")
+    tiktoken = parity_package("tiktoken")
     ranks = learned_ranks()
     write_ranks(tmp_path / file, ranks)
     size = len(ranks)

@@ -19,6 +19,7 @@ from mlcbuild.compiler.weights.lora import LoraAdapter
 from mlcbuild.errors import StageError
 from tests.compiler.resolving import parameters_of, readers
 from tests.compiler.tiny_models import TINY, Array, checkpoint
+from tests.parity_packages import parity_package
 
 CONFIG: Mapping[str, object] = {"peft_type": "LORA", "r": 4, "lora_alpha": 6, "target_modules": ["q_proj"]}
 QUERY = "model.layers.1.self_attn.q_proj"
@@ -151,7 +152,7 @@ VARIANTS: Mapping[str, dict[str, object]] = {
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("name", VARIANTS)
 def test_weights_are_those_that_peft_merges(tmp_path: Path, name: str) -> None:
-    peft = pytest.importorskip("peft")
+    peft = parity_package("peft")
     import torch
     import transformers
 

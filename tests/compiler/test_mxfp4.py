@@ -4,6 +4,7 @@ damaged ones."""
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,16 @@ from hypothesis import strategies as st
 
 from mlcbuild.compiler.stages import import_weights
 from mlcbuild.compiler.weights.checkpoint import Checkpoint, sources_of
+from mlcbuild.compiler.weights.gguf_file import GGUFFile
 from mlcbuild.compiler.weights.mxfp4 import MXFP4Weights, dequantize
 from mlcbuild.compiler.weights.safetensors_file import SafetensorsFile, write_safetensors
 from mlcbuild.compiler.weights.source import open_source
 from mlcbuild.compiler.weights.tensor import Rows, Tensor, TensorDescription
 from mlcbuild.errors import StageError
+from tests.compiler.gguf_cases import CASES, file_of
 from tests.compiler.resolving import model_of, parameters_of, readers, write_resolved
 from tests.compiler.tiny_models import Array
+from tests.parity_packages import parity_package
 
 _CONFIG: Mapping[str, Any] = {
     "model_type": "gpt_oss",
@@ -47,8 +51,8 @@ def _wide(bits: Array) -> Array:
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 3))
 @settings(deadline=None, max_examples=30)
 def test_numbers_are_those_of_transformers(seed: int, rows: int, columns: int) -> None:
-    torch = pytest.importorskip("torch")
-    mxfp4 = pytest.importorskip("transformers.integrations.mxfp4")
+    torch = parity_package("torch")
+    mxfp4 = parity_package("transformers.integrations.mxfp4")
     random = np.random.default_rng(seed)
     blocks = random.integers(0, 256, (2, rows, columns, 16), dtype=np.uint8)
     scales = random.integers(100, 150, (2, rows, columns), dtype=np.uint8)
@@ -169,6 +173,45 @@ def test_damaged_checkpoints_are_told(tmp_path: Path, changes: Mapping[str, Arra
     with pytest.raises(StageError, match=message) as raised:
         Checkpoint(open_source(path), parameters_of(_CONFIG), where=str(path))
     assert str(raised.value)
+
+
+def _check_truncated(directory: Path, source: Path, document: Mapping[str, Any], *, size: int) -> None:
+    """A file that is cut off at `size` is refused with the bytes that it has and should have; nothing is written."""
+    whole = source.stat().st_size
+    os.truncate(source, size)
+    directory.mkdir()
+    write_resolved(directory, document)
+    with pytest.raises(
+        StageError, match=rf"{source.name} is truncated: it ends at byte {size} and should have {whole}"
+    ):
+        import_weights.run(
+            readers=readers(),
+            source=source,
+            parameters=directory / "parameters.json",
+            manifest=directory / "manifest.json",
+            shards=directory / "shards",
+        )
+    assert not (directory / "manifest.json").exists()
+    assert not (directory / "shards").exists()
+
+
+@pytest.mark.parametrize("cut", [1, 16, 17, 6144])
+def test_truncated_blocks_of_safetensors_are_told(tmp_path: Path, cut: int) -> None:
+    tensors, last = _checkpoint(), f"{_EXPERTS}.gate_up_proj_blocks"
+    assert tensors[last].nbytes == 6144
+    blocks = tensors.pop(last)
+    path = _write(tmp_path / "m.safetensors", {**tensors, last: blocks})
+    _check_truncated(tmp_path / "out", path, _CONFIG, size=path.stat().st_size - cut)
+
+
+@pytest.mark.parametrize("kept", [0, 16, 17, 18, 17 * 64])
+def test_truncated_blocks_of_gguf_are_told(tmp_path: Path, kept: int) -> None:
+    case = CASES["gpt_oss-mxfp4"]
+    path = file_of(tmp_path / "m.gguf", case)
+    file = GGUFFile(path)
+    begin = file.tensors["blk.0.ffn_down_exps.weight"].begin
+    file.close()
+    _check_truncated(tmp_path / "out", path, case.config, size=begin + kept)
 
 
 def test_other_methods_of_quantization_are_refused() -> None:

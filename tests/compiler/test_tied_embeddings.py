@@ -15,6 +15,7 @@ from mlcbuild.errors import StageError
 from mlcbuild.rules.families import families
 from tests.compiler.resolving import readers, write_resolved
 from tests.compiler.tiny_models import ONE_TOKEN, TINY, TINY_QWEN2, Array, checkpoint, write_gguf, write_torch
+from tests.parity_packages import parity_package
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
@@ -77,7 +78,7 @@ def imported(source: Path, directory: Path) -> tuple[dict[str, Any], dict[str, A
 def test_head_and_embedding_are_those_that_transformers_has(
     tmp_path: Path, case: str, tie: bool, family: dict[str, object]
 ) -> None:
-    transformers = pytest.importorskip("transformers")
+    transformers = parity_package("transformers")
     config = {**family, "tie_word_embeddings": tie}
     write_model(tmp_path / "source", kept(case, config), config)
     if not tie and case.endswith("alone"):  # transformers makes up what is missing

@@ -1,7 +1,7 @@
 """Libraries of several families on a GPU compute what transformers computes. In two steps, the second where a GPU is:
 
     python -m tests.gpu.families prepare FOLDER [--quantization NAME] [--arch ARCH] [FAMILY…]
-    python -m tests.gpu.families check FOLDER
+    python -m tests.gpu.families check FOLDER [FAMILY…]
 
 `prepare` compiles a small model of each family with random weights, and writes the library, its weights, two texts and
 the logits that transformers gives for them in float32 (with the numbers that the stored weights stand for). `check`
@@ -233,17 +233,21 @@ def main() -> None:
     parser.add_argument("--quantization", default="q0f32")
     parser.add_argument("--arch", default="sm_90a")
     arguments = parser.parse_intermixed_args()
-    failed = False
     if arguments.step == "prepare":
         arguments.folder.mkdir(parents=True, exist_ok=True)
         for name in arguments.families or MODELS:
             prepare(name, arguments.folder, quantization=arguments.quantization, arch=arguments.arch)
             print(name, flush=True)
         return
-    for description in sorted(arguments.folder.glob("*.json")):
-        errors = check(description.stem, arguments.folder)
-        failed |= max(errors.values()) > errors["bound"]
-        print(description.stem, json.dumps(errors), flush=True)
+    prepared = sorted(path.stem for path in arguments.folder.glob("*.json"))
+    missing = sorted({*arguments.families} - {*prepared})
+    if missing or not prepared:
+        raise SystemExit(f"{arguments.folder} has no library of {', '.join(missing) or 'any family'}: prepare it first")
+    failed = False
+    for name in arguments.families or prepared:
+        errors = check(name, arguments.folder)
+        failed |= not all(error <= errors["bound"] for error in errors.values())
+        print(name, json.dumps(errors), flush=True)
     raise SystemExit(failed)
 
 

@@ -18,8 +18,9 @@ from tokenizers import Tokenizer, models
 
 from mlcbuild.errors import StageError
 from mlcbuild.runtime.chat_template import render, special_tokens
+from tests.parity_packages import parity_package
 
-transformers = pytest.importorskip("transformers")
+transformers = parity_package("transformers")
 
 Messages = list[dict[str, Any]]
 
