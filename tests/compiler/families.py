@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +14,7 @@ from tests.compiler.family_cases import FamilyCase
 from tests.compiler.parity import compare, reference, sequences
 from tests.compiler.pipeline import CPU_TARGET, compile_library
 from tests.compiler.resolving import model_of
-from tests.compiler.running import Library, random_model, tensors_of
+from tests.compiler.running import Array, Library, random_model, tensors_of
 
 BOUND = 1e-4
 """The largest difference of logits, relative to the largest logit."""
@@ -21,9 +23,15 @@ BOUND = 1e-4
 def largest_error(case: FamilyCase, directory: Path, *, kernel_store: Path) -> float:
     """The largest difference of logits in float32, relative to the largest logit: of a prompt, in pieces, in batches of
     unequal lengths, and token by token. Of an encoder, that of hidden states. Fails above the bound."""
-    scheme = schemes.scheme("q0f32")
     model = random_model(case.model)
-    weights = schemes.stored(case.config, scheme, case.checkpoint(tensors_of(model)))
+    return error_from(model, case, case.checkpoint(tensors_of(model)), directory, kernel_store=kernel_store)
+
+
+def error_from(
+    model: Any, case: FamilyCase, tensors: Mapping[str, Array], directory: Path, *, kernel_store: Path
+) -> float:
+    """The same of a model of transformers, whose checkpoint has these `tensors`."""
+    weights = schemes.stored(case.config, schemes.scheme("q0f32"), tensors)
     path = compile_library(
         case.config, "q0f32", CPU_TARGET, directory, kernel_store=kernel_store, overrides=case.overrides
     )

@@ -103,15 +103,18 @@ def _function(name: str) -> Any:
     return tvm_ffi.get_global_func(name)
 
 
-def random_model(config: Mapping[str, object], *, seed: int = 0) -> Any:
-    """A random float32 model of transformers for a config.json, in evaluation mode."""
+def random_model(config: Mapping[str, object], *, seed: int = 0, with_vision: bool = False) -> Any:
+    """A random float32 model of transformers for a config.json, in evaluation mode; `with_vision`: of images and
+    texts."""
     import torch
     import transformers
 
     torch.manual_seed(seed)
     kind = transformers.AutoConfig.for_model(**config)
     kind._attn_implementation = "eager"
-    if model_of(config).limits.is_encoder:
+    if with_vision:
+        model = transformers.AutoModelForImageTextToText.from_config(kind)
+    elif model_of(config).limits.is_encoder:
         model = transformers.AutoModel.from_config(kind, add_pooling_layer=False)
     else:
         model = transformers.AutoModelForCausalLM.from_config(kind)

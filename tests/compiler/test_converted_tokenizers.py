@@ -339,7 +339,7 @@ TEKKEN_PATTERN = (
 
 
 def test_tokens_of_tekken_are_those_of_tiktoken_behind_special_tokens(tmp_path: Path) -> None:
-    tiktoken = pytest.importorskip("tiktoken")
+    tiktoken = parity_package("tiktoken")
     peer = tiktoken.Encoding("t", pat_str=TEKKEN_PATTERN, mergeable_ranks=tekken(tmp_path), special_tokens={})
     tokenizer = converted(tmp_path)
 

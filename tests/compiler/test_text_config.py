@@ -4,6 +4,7 @@ texts alone, and that the rest of a checkpoint is left out."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,25 +16,35 @@ from mlcbuild.compiler.stages import gen_config
 from mlcbuild.compiler.weights.checkpoint import Checkpoint, sources_of
 from mlcbuild.compiler.weights.source import open_source
 from tests.compiler import schemes
-from tests.compiler.family_cases import TEXT_PARTS
+from tests.compiler.families import error_from
+from tests.compiler.family_cases import CASES, TEXT_PARTS
 from tests.compiler.resolving import model_of, parameters_of
-from tests.compiler.running import tensors_of
+from tests.compiler.running import random_model, tensors_of
 from tests.compiler.tiny_models import ONE_TOKEN
 
-_VISION: dict[str, dict[str, Any]] = {
-    "gemma3": {"model_type": "siglip_vision_model", "image_size": 28},
-    "mistral3": {"model_type": "pixtral", "image_size": 28, "head_dim": 16},
+_SIZES = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "image_size": 28,
+    "patch_size": 14,
 }
-_SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2}
+_VISION: dict[str, dict[str, Any]] = {
+    "gemma3": {"model_type": "siglip_vision_model", **_SIZES},
+    "mistral3": {"model_type": "pixtral", **_SIZES, "head_dim": 16},
+    "qwen3_5": {"hidden_size": 32, "intermediate_size": 48, "depth": 1, "num_heads": 2, "out_hidden_size": 64},
+}
+_CASES = {**TEXT_PARTS, "qwen3_5": CASES["qwen3_5-vision"]}
 
 
 def _config(name: str, **fields: object) -> dict[str, Any]:
-    return {**TEXT_PARTS[name].config, "vision_config": {**_VISION[name], **_SIZES, "patch_size": 14}, **fields}
+    return {**_CASES[name].config, "vision_config": _VISION[name], **fields}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("original", [True, False], ids=["language_model.model", "model.language_model"])
-@pytest.mark.parametrize("name", _VISION)
+@pytest.mark.parametrize("name", TEXT_PARTS)
 def test_the_checkpoint_of_the_whole_model_is_read(name: str, original: bool, tmp_path: Path) -> None:
     import transformers
 
@@ -56,7 +67,19 @@ def test_the_checkpoint_of_the_whole_model_is_read(name: str, original: bool, tm
         source.close()
 
 
-@pytest.mark.parametrize("name", _VISION)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["mistral3", *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("gemma3", "qwen3_5"))]
+)
+def test_logits_of_texts_are_those_of_the_whole_model(name: str, tmp_path: Path, kernel_store: Path) -> None:
+    config = _config(name, tie_word_embeddings=name == "gemma3")
+    model = random_model(config, with_vision=True)
+    own = tensors_of(model)
+    assert any("vis" in key for key in own)
+    error_from(model, replace(_CASES[name], config=config), own, tmp_path, kernel_store=kernel_store)
+
+
+@pytest.mark.parametrize("name", TEXT_PARTS)
 def test_the_model_is_that_of_the_text_part(name: str) -> None:
     text = model_of(TEXT_PARTS[name].reference)
     assert model_of(_config(name)).configuration == text.configuration
