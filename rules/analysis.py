@@ -16,9 +16,11 @@ from mlcbuild.rules.fetched import FetchInfo
 from mlcbuild.rules.providers import FilesInfo, Provider
 from mlcbuild.rules.registry import place_in_rule_file
 from mlcbuild.rules.rule import AnyProvider, Incompatibility, Providers, Rule, RuleContext
+from mlcbuild.system_programs import PROGRAM_FOLDERS, program_path
 from mlcbuild.workspace.graph import reachable
 from mlcbuild.workspace.label import Label
 from mlcbuild.workspace.loader import LoadedWorkspace, LoadErrors
+from mlcbuild.workspace.observed import ObservedPaths, Observer
 from mlcbuild.workspace.schema import COMPATIBLE_WITH, PLATFORM
 from mlcbuild.workspace.source_files import source_paths
 from mlcbuild.workspace.target import Target
@@ -48,7 +50,7 @@ class Analysis:
     requested: tuple[AnalysedTarget, ...]
     targets: Mapping[Label, AnalysedTarget]  # the closure
     needs: Mapping[Label, tuple[Label, ...]]  # the targets that each of the closure needs
-    observed: frozenset[str]  # paths from the root whose state decided which files there are
+    observed: ObservedPaths  # what decided which files there are, and what rules read
     skipped: Mapping[Label, str] = field(default_factory=dict)  # requested, but incompatible; with the reason
 
     def narrowed(self, labels: Container[Label]) -> Analysis:
@@ -79,21 +81,26 @@ def analyse(workspace: LoadedWorkspace, rules: Mapping[str, Rule]) -> Analysis:
     incompatible: dict[Label, Incompatibility] = {}
     needs: dict[Label, tuple[Label, ...]] = {}
     listings: dict[Label, FilesInfo] = {}
-    observed: set[str] = set()
+    observer = Observer(workspace.settings.root)
 
     def source_files(label: Label) -> FilesInfo:
         if label not in listings:
-            listings[label] = list_source_files(workspace.settings.root, label, observed)
+            listings[label] = list_source_files(workspace.settings.root, label, observer)
         return listings[label]
 
     def read_source(path: str) -> bytes:
-        observed.add(path)
+        observer.will_read(path)
         return read_regular(workspace.settings.root / path)
 
     def list_folder(path: str) -> list[str]:
         folder = workspace.settings.root / path
-        observed.add(path)
+        observer.will_read(path)
         return sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
+
+    def find_program(name: str) -> str:
+        for folder in PROGRAM_FOLDERS:
+            observer.kind_of(f"{folder}/{name}")
+        return program_path(name)
 
     def needed(label: Label) -> tuple[Label, ...]:
         target, dependencies = workspace.targets[label], workspace.dependencies(label)
@@ -119,6 +126,7 @@ def analyse(workspace: LoadedWorkspace, rules: Mapping[str, Rule]) -> Analysis:
             source_files=source_files,
             read_source=read_source,
             list_folder=list_folder,
+            find_program=find_program,
         )
         try:
             provided = _provided(rules[target.rule], context, workspace.settings.root)
@@ -148,7 +156,7 @@ def analyse(workspace: LoadedWorkspace, rules: Mapping[str, Rule]) -> Analysis:
         requested=tuple(analysed[label] for label in workspace.requested if label in analysed),
         targets=analysed,
         needs=needs,
-        observed=frozenset(observed),
+        observed=observer.paths,
         skipped={label: incompatible[label].reason for label in workspace.requested if label in incompatible},
     )
     return whole.narrowed(frozenset(analysed)) if incompatible else whole
@@ -227,12 +235,12 @@ def _provided(rule: Rule, context: RuleContext, root: Path) -> Providers:
     return provided
 
 
-def list_source_files(root: Path, label: Label, observed: set[str]) -> FilesInfo:
+def list_source_files(root: Path, label: Label, observer: Observer) -> FilesInfo:
     """A file of the workspace, or every file below a folder, as `source_files.source_paths` lists them.
 
-    What was listed, as paths from the root, is added to `observed`.
+    What was listed and looked for, as paths from the root, is added to `observer`.
     """
-    is_folder, paths = source_paths(root, label.path, observed)
+    is_folder, paths = source_paths(root, label.path, observer)
     start = len(label.path) + 1 if is_folder else label.path.rfind("/") + 1
     return FilesInfo(files=tuple((path[start:], SourceArtifact(path=path)) for path in paths))
 

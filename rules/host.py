@@ -5,7 +5,7 @@ from __future__ import annotations
 from mlcbuild.engine.action import JsonValue
 from mlcbuild.rules.processors import feature_error, processor_error, triple_error
 from mlcbuild.rules.rule import RuleContext
-from mlcbuild.system_programs import linker_advice, linker_name, program_path
+from mlcbuild.system_programs import linker_advice, linker_name
 from mlcbuild.workspace.schema import Attribute, AttributeKind
 
 HOST_ATTRIBUTES = (
@@ -43,7 +43,7 @@ def host_target(context: RuleContext, *, default_cpu: dict[str, str] | None = No
     if (wrong := triple_error(triple)) is not None:
         raise context.error(wrong[0], attribute="host", advice=wrong[1])
     machine = triple.partition("-")[0]
-    if not program_path(linker_name(machine)):
+    if not context.program(linker_name(machine)):
         context.report(
             f'this machine has no linker for the host "{triple}"',
             attribute="host",

@@ -76,6 +76,7 @@ class RuleContext:
         source_files: Callable[[Label], FilesInfo],
         read_source: Callable[[str], bytes],
         list_folder: Callable[[str], Sequence[str]],
+        find_program: Callable[[str], str],
     ) -> None:
         self.target = target
         self.configuration = configuration
@@ -86,6 +87,7 @@ class RuleContext:
         self._source_files = source_files
         self._read_source = read_source
         self._list_folder = list_folder
+        self._find_program = find_program
 
     @property
     def label(self) -> Label:
@@ -134,6 +136,10 @@ class RuleContext:
             return self._read_source(artifact.path)
         except OSError as error:
             raise self.error(f"{artifact.path} cannot be read: {error.strerror}", attribute=attribute) from error
+
+    def program(self, name: str) -> str:
+        """The file of a program of the system (`system_programs`); "" where there is none."""
+        return self._find_program(name)
 
     def check_module(self, module: str, *, attribute: str) -> None:
         """Raise WorkspaceError, at the place of the attribute, if the workspace has no module of that name: its path

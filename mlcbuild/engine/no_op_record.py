@@ -9,7 +9,6 @@ as usual. Nothing else depends on this record.
 from __future__ import annotations
 
 import contextlib
-import marshal
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -17,13 +16,12 @@ from pathlib import Path
 
 from mlcbuild.cache.integrity import checksum_of_bytes
 from mlcbuild.cache.last_use import mark_used
-from mlcbuild.cache.stat_cache import RACY_NANOSECONDS, Identity, identity_of, is_racy, now_nanoseconds
+from mlcbuild.cache.stat_cache import RACY_NANOSECONDS, Identity, now_nanoseconds
 from mlcbuild.engine.json_cache import JsonCache
+from mlcbuild.engine.path_states import checksum_of, identities, settled_identities
 
 _DIRECTORY = "no-op"
 _KIND = "no-op build 2"
-_ABSENT: Identity = (0, 0, 0, 0, 0, 0)
-_MARSHAL_VERSION = 2  # later versions write equal values differently
 _MOST_RECORDS = 64
 _MODIFIED = 3  # the index of the modification time in an identity
 
@@ -48,13 +46,7 @@ class NoOpRecord:
 
     def is_current(self, root: Path) -> bool:
         """Whether nothing was touched since. Costs one stat for each path, and marks the results as used."""
-        identities: list[Identity] = []
-        for path in self.paths:
-            try:
-                identities.append(identity_of(os.stat(path if path[0] == "/" else f"{root}/{path}")))  # noqa: PTH116
-            except OSError:
-                identities.append(_ABSENT)
-        return _checksum(identities) == self.checksum and all(map(mark_used, self.results))
+        return checksum_of(identities(root, self.paths)) == self.checksum and all(map(mark_used, self.results))
 
 
 def make_no_op_record(
@@ -76,22 +68,19 @@ def make_no_op_record(
     to another state than the build saw. `placed` has the stats of the outputs when they were right. Where one of them
     is too young, a later write would not change it, so there is no record either.
     """
-    identities: dict[str, Identity] = {}
-    for path in sorted(observed):
-        status = _status(root, path)
-        if status is not None and is_racy(status, began_nanoseconds):
-            return None
-        identities[path] = _identity(status)
+    seen = settled_identities(root, observed, began_nanoseconds)
+    if seen is None:
+        return None
     if any(identity[_MODIFIED] >= now_nanoseconds() - RACY_NANOSECONDS for identity in placed.values()):
         return None
-    identities.update(placed)
+    seen.update(placed)
     existing = tuple(sorted(set(results)))
     if not all(map(os.path.exists, existing)):
         return None
     return NoOpRecord(
         request=request,
-        paths=tuple(identities),
-        checksum=_checksum(list(identities.values())),
+        paths=tuple(seen),
+        checksum=checksum_of(tuple(seen.values())),
         results=existing,
         outputs=outputs,
         actions=actions,
@@ -140,19 +129,3 @@ def save_no_op_record(state_directory: Path, build: NoOpRecord) -> None:
 
 def _place(state_directory: Path, request: str) -> Path:
     return state_directory / _DIRECTORY / checksum_of_bytes(request.encode()).hex()
-
-
-def _status(root: Path, path: str) -> os.stat_result | None:
-    """None where there is nothing at the path."""
-    try:
-        return os.stat(path if path[:1] == "/" else f"{root}/{path}")  # noqa: PTH116
-    except OSError:
-        return None
-
-
-def _identity(status: os.stat_result | None) -> Identity:
-    return _ABSENT if status is None else identity_of(status)
-
-
-def _checksum(identities: list[Identity]) -> str:
-    return checksum_of_bytes(marshal.dumps(identities, _MARSHAL_VERSION)).hex()

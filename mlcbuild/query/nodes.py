@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from mlcbuild.workspace.label import Label
 from mlcbuild.workspace.loader import LoadedWorkspace
+from mlcbuild.workspace.observed import Observer
 from mlcbuild.workspace.packages import PackageTree
 from mlcbuild.workspace.pattern import Pattern, PatternKind, parse_pattern
 from mlcbuild.workspace.schema import AttributeKind
@@ -53,7 +54,7 @@ class QueryGraph:
         """A file of the workspace, or all files below a folder; none if there is nothing at the path."""
         if path not in self._files:
             root = self.loaded.settings.root
-            found: Iterable[str] = source_paths(root, path, set())[1] if (root / path).exists() else ()
+            found: Iterable[str] = source_paths(root, path, Observer(root))[1] if (root / path).exists() else ()
             self._files[path] = tuple(SourceFile(each) for each in found)
         return self._files[path]
 

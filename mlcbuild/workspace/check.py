@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
@@ -12,6 +11,7 @@ from mlcbuild.suggestions import did_you_mean, known_values
 from mlcbuild.workspace.error_collector import ErrorCollector
 from mlcbuild.workspace.graph import cycles
 from mlcbuild.workspace.label import Label, path_in_repository, shown_package
+from mlcbuild.workspace.observed import NOTHING
 from mlcbuild.workspace.package_reader import Package
 from mlcbuild.workspace.packages import BUILD_FILE, PackageTree
 from mlcbuild.workspace.pattern import Pattern, parse_pattern
@@ -86,9 +86,7 @@ class Checker:
         return f"no repository {name}", known_values(name, repositories, intro="built in")
 
     def _exists(self, path: str) -> bool:
-        self._tree.observed.add(path)
-        # Most exist, and a Path costs more than the question.
-        return os.path.exists(f"{self._root}/{path}") or (self._root / path).exists()  # noqa: PTH110
+        return self._tree.observer.kind_of(path) != NOTHING
 
     def _kind_of(self, path: str) -> str:
         return f"the {'folder' if (self._root / path).is_dir() else 'file'} {path}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,10 +10,12 @@ from mlcbuild.errors import WorkspaceError, WorkspaceErrors
 from mlcbuild.suggestions import known_values
 from mlcbuild.workspace.attribute_override import parse_override
 from mlcbuild.workspace.check import Checker
+from mlcbuild.workspace.collector import without_collector
 from mlcbuild.workspace.configuration import DEFAULT_CONFIGURATION, Configuration
 from mlcbuild.workspace.error_collector import ErrorCollector
 from mlcbuild.workspace.graph import reachable
 from mlcbuild.workspace.label import Label, shown_package
+from mlcbuild.workspace.observed import ObservedPaths
 from mlcbuild.workspace.package_reader import Package, PackageReader
 from mlcbuild.workspace.packages import BUILD_FILE, PackageTree
 from mlcbuild.workspace.pattern import MANUAL_TAG, Pattern, PatternKind, parse_pattern, select
@@ -51,7 +52,8 @@ class LoadedWorkspace:
     targets: Mapping[Label, Target]  # in the order of labels
     requested: tuple[Label, ...]  # what the patterns match, in the order of the patterns, then of labels
     named: frozenset[Label] = frozenset()  # those of them that a pattern names by their own label
-    observed: frozenset[str]  # paths from the root, also absent ones, whose state affected the load
+    observed: ObservedPaths  # what affected the load
+    digest: str = ""  # of all of this but `requested` and `named`; "" where it is not known
 
     def target(self, label: Label) -> Target | None:
         """The target of that name. None for the label of an existing file (`Label.path`)."""
@@ -92,14 +94,8 @@ def load(
     one for an attribute counts. Raises LoadErrors with every mistake in the files that were read and in
     the patterns.
     """
-    # A load creates some hundred thousand values and frees few. The garbage collector would traverse them for nothing.
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
+    with without_collector():
         return _Loader(root, schemas, configuration, repositories).load(patterns, current_package, overrides)
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class LoadErrors(WorkspaceErrors):
@@ -128,6 +124,7 @@ class _Loader:
         except WorkspaceError:
             settings = load_settings(root)  # Raises the error in the form of all others.
         self._tree = tree.ignoring(settings.ignored_folders)
+        tree.observer.will_read(*(file.path for file in settings.rules))
         chosen = settings.configurations.get(configuration)
         self._is_configured = chosen is not None
         if chosen is None:
@@ -209,7 +206,7 @@ class _Loader:
             configuration=self._resolver.configuration,
             targets={label: targets[label] for label in sorted(targets)},
             requested=(),
-            observed=frozenset((*self._tree.observed, *(file.path for file in self._resolver.settings.rules))),
+            observed=self._tree.observer.paths,
         )
         requested = loaded.select(patterns)
         named = {pattern.label for pattern in patterns if pattern.kind is PatternKind.TARGET and not pattern.negative}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mlcbuild.errors import WorkspaceError
 from mlcbuild.workspace.label import path_in_repository
+from mlcbuild.workspace.observed import Observer
 from mlcbuild.workspace.toml import TomlFile, parse, read
 
 BUILD_FILE = "BUILD.toml"
@@ -17,8 +18,8 @@ class PackageTree:
     """Finds packages below a root, and reads each `BUILD.toml` once.
 
     There are no packages in hidden folders, `ignored` folders (paths from the root), and other workspaces below this
-    one. The search for packages does not follow symbolic links to folders. `observed` are the paths from the root whose
-    state has affected anything, including absent ones. `repositories` are built in: the text of the root package's
+    one. The search for packages does not follow symbolic links to folders. `observer` has the paths from the root whose
+    state has affected anything. `repositories` are built in: the text of the root package's
     `BUILD.toml` by name. They have no other package, and are below no package of the workspace.
     """
 
@@ -27,7 +28,7 @@ class PackageTree:
     ) -> None:
         self.root = root
         self.repositories = repositories or {}
-        self.observed: set[str] = set()
+        self.observer = Observer(root)
         self._ignored = ignored
         self._has_file: dict[str, bool] = {}
         self._files: dict[str, TomlFile | WorkspaceError] = {}
@@ -37,7 +38,7 @@ class PackageTree:
         """The same tree without these folders. Files that were already read are kept."""
         tree = PackageTree(self.root, ignored=ignored, repositories=self.repositories)
         tree._files.update(self._files)
-        tree.observed = self.observed
+        tree.observer = self.observer
         return tree
 
     def build_file(self, package: str) -> str:
@@ -76,7 +77,7 @@ class PackageTree:
                 if built_in is not None:
                     found = parse(built_in, path)
                 else:
-                    self.observed.add(path)
+                    self.observer.will_read(path)
                     found = read(self.root / path, path)
             except WorkspaceError as error:
                 found = error
@@ -96,7 +97,7 @@ class PackageTree:
         pending = [start]
         while pending:
             package = pending.pop()
-            self.observed.add(package or ".")
+            self.observer.will_read(package or ".")
             try:
                 with os.scandir(self.root / package if package else self.root) as entries:
                     folders = []
@@ -104,7 +105,7 @@ class PackageTree:
                     for entry in entries:
                         name = entry.name
                         if name == BUILD_FILE:
-                            has_file = entry.is_file()
+                            has_file = self.observer.is_file(self.build_file(package))  # It may be a link.
                         elif not name.startswith(".") and entry.is_dir(follow_symlinks=False):
                             folders.append(name)
             except OSError:
@@ -130,8 +131,7 @@ class PackageTree:
         known = self._has_file.get(package)
         if known is None:
             path = self.build_file(package)
-            self.observed.add(path)
-            known = self._has_file[package] = (self.root / path).is_file()
+            known = self._has_file[package] = self.observer.is_file(path)
         return known
 
     def _is_workspace(self, package: str) -> bool:

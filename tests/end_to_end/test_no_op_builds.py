@@ -273,7 +273,7 @@ def test_results_are_asked_for(tmp_path: Path) -> None:
 
 def test_a_plug_in_that_is_added_is_seen(world: World, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugins, "_ROOT", str(world.folder))
-    monkeypatch.setattr(plugins, "_listed", set())
+    monkeypatch.setattr(plugins, "_observed", set())
     for folder in ("toolchains/entries", "rules/backends"):  # what a build lists itself
         shutil.copytree(PACKAGE / folder, world.folder / folder)
     (world.folder / "kinds").mkdir()

@@ -8,7 +8,7 @@ import pytest
 
 from mlcbuild.engine.action import DerivedArtifact, StageCall
 from mlcbuild.errors import WorkspaceErrors
-from mlcbuild.rules import host
+from mlcbuild.rules import analysis as analysis_module
 from tests.rules.model_workspaces import CUDA, CUDA_MANIFEST, model_workspace
 from tests.rules.world import action, analysed, write
 
@@ -75,7 +75,7 @@ def test_one_architecture_needs_no_fat_binary_and_a_toolkit_is_keyed_by_its_cont
 
 
 def test_mistakes_in_platforms_are_told_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "program_path", lambda name: f"/usr/bin/{name}")  # whatever is installed here
+    monkeypatch.setattr(analysis_module, "program_path", lambda name: f"/usr/bin/{name}")  # whatever is installed here
     text = """
 [[platform]]
 name = "no-cpu"
@@ -121,7 +121,7 @@ host = "aarch64-linux-gnu"
 
 
 def test_every_mistake_of_a_platform_is_told_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "program_path", lambda name: f"/usr/bin/{name}")  # whatever is installed here
+    monkeypatch.setattr(analysis_module, "program_path", lambda name: f"/usr/bin/{name}")  # whatever is installed here
     text = """
 [[platform]]
 name = "gpu"
@@ -164,7 +164,9 @@ cpu = "cortex-a76"
 host = "aarch64-linux-gnu"
 """
     root = write(tmp_path, {"a/BUILD.toml": text})
-    monkeypatch.setattr(host, "program_path", lambda name: "" if name == "aarch64-linux-gnu-ld" else f"/bin/{name}")
+    monkeypatch.setattr(
+        analysis_module, "program_path", lambda name: "" if name == "aarch64-linux-gnu-ld" else f"/bin/{name}"
+    )
     with pytest.raises(WorkspaceErrors) as raised:
         analysed(root, "//a:all")
     assert str(raised.value).splitlines() == [
@@ -174,7 +176,7 @@ host = "aarch64-linux-gnu"
 
 
 def test_a_library_is_linked_by_the_linker_for_its_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "program_path", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(analysis_module, "program_path", lambda name: f"/usr/bin/{name}")
     targets = """
 [[platform]]
 name = "arm"

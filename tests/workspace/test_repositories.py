@@ -72,7 +72,7 @@ def test_patterns_of_a_repository_mean_the_same_in_every_folder(tmp_path: Path) 
 
 def test_nothing_on_disk_decides_what_is_built_in(tmp_path: Path) -> None:
     found = loaded(tmp_path, "@platforms//...")
-    assert not [path for path in found.observed if "@" in path]
+    assert not [path for path in found.observed.all if "@" in path]
 
 
 def test_a_folder_with_an_at_sign_is_a_package_of_the_workspace(tmp_path: Path) -> None:

@@ -13,13 +13,13 @@ from mlcbuild.cli.affected.own_code import OwnCode, means_something_else
 from mlcbuild.cli.affected.revision import Revision, checked_out
 from mlcbuild.cli.affected.revision_digests import RevisionDigests
 from mlcbuild.cli.arguments.options import AffectedOutput, GlobalOptions
-from mlcbuild.cli.inspection.survey import SurveyRequest, surveying, without_collector
+from mlcbuild.cli.inspection.survey import SurveyRequest, surveying
 from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.settings.remote import ResolvedRemote
 from mlcbuild.cli.workspace.opening import OpenWorkspace, open_workspace
 from mlcbuild.engine.survey import all_wanted
 from mlcbuild.errors import MlcbuildError
-from mlcbuild.rules.analysis import analyse
+from mlcbuild.workspace.collector import without_collector
 
 _EVERYTHING = "//..."
 
@@ -92,7 +92,7 @@ class _Surveys:
         own_code: Path | None = None,
     ) -> Iterator[WorkspaceState]:
         loaded = workspace.load(patterns, self.request.configuration, self.request.overrides)
-        analysis = analyse(loaded, workspace.rules)
+        analysis = workspace.analyse(loaded)
         with surveying(
             workspace,
             analysis,

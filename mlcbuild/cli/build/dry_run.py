@@ -14,7 +14,7 @@ from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.explain.explanation import Explanation
 from mlcbuild.cli.explain.reasons import Reasons
 from mlcbuild.cli.inspection.aquery import announces_unknown
-from mlcbuild.cli.inspection.survey import surveying, without_collector
+from mlcbuild.cli.inspection.survey import surveying
 from mlcbuild.cli.log.stored_results import StoredResults
 from mlcbuild.cli.output import text
 from mlcbuild.cli.output.json_output import print_json
@@ -24,7 +24,7 @@ from mlcbuild.cli.sharding.part import part_of
 from mlcbuild.cli.workspace.opening import open_workspace
 from mlcbuild.engine.key_difference import Difference
 from mlcbuild.engine.survey import ActionState, SurveyedAction
-from mlcbuild.rules.analysis import analyse
+from mlcbuild.workspace.collector import without_collector
 
 _MOST_NAMED = 3
 _COUNTED = (
@@ -83,7 +83,7 @@ def print_dry_run(asked: DryRun, output: OutputFormat, options: GlobalOptions) -
     workspace = open_workspace(options.directory, to_load=True)
     loaded = workspace.load(asked.patterns, asked.configuration, asked.overrides)
     remote = resolve_remote(asked.remote, options.environment, workspace.settings)
-    part = part_of(analyse(loaded, workspace.rules), workspace.root, shard=asked.shard, timings=asked.timings)
+    part = part_of(workspace.analyse(loaded), workspace.root, shard=asked.shard, timings=asked.timings)
     analysis = part.analysis
     for note in part.notes:
         options.note(note)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import mlcbuild
 from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.output import text
+from mlcbuild.cli.workspace.program import program_identity
 from mlcbuild.engine.no_op_record import NoOpRecord, load_no_op_record
 
 # They decide where the disk cache and the user's settings are.
@@ -57,7 +56,7 @@ def request_text(
                 ),
             ],
             "user": os.geteuid(),
-            "program": [mlcbuild.__version__, sys.version, sys.executable, *sys.path],
+            "program": program_identity(),
         }
     )
 
@@ -89,14 +88,3 @@ def print_no_op(build: NoOpRecord, options: GlobalOptions, *, quiet: bool) -> No
         options.tell([f"{counts} · {text.seconds(options.elapsed())}"])
     for path in build.outputs:
         print(path)
-
-
-def observed_program() -> set[str]:
-    """The files of all loaded modules, without the standard library, for which Python's version stands."""
-    standard = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120
-    files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
-    return {
-        os.path.abspath(file)  # noqa: PTH100
-        for file in files
-        if file and (not file.startswith(standard) or "site-packages" in file or "dist-packages" in file)
-    }

@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
-from mlcbuild.cli.build.no_op_check import observed_program
 from mlcbuild.cli.build.parts import BuildParts
+from mlcbuild.cli.workspace.program import program_paths
 from mlcbuild.engine.build_events import ActionFinished, BuildEvent, Notice
 from mlcbuild.engine.build_result import BuildResult
 from mlcbuild.engine.no_op_record import make_no_op_record, save_no_op_record
 from mlcbuild.engine.scheduler_events import RequestedTarget
-from mlcbuild.plugins import listed_folders
 
 
 class NoOpRecorder:
@@ -55,7 +54,7 @@ class NoOpRecorder:
             parts.workspace.root,
             request=request,
             began_nanoseconds=self._began_nanoseconds,
-            observed={*parts.observed(), *observed, *observed_program(), *listed_folders()},
+            observed={*parts.observed(), *observed, *program_paths()},
             placed=placed,
             results=map(parts.store.result_path, self._results),
             outputs=tuple(path for target in result.targets for path in target.outputs),

@@ -28,7 +28,6 @@ from mlcbuild.cli.sharding.part import part_of
 from mlcbuild.cli.workspace.opening import files_searched, open_workspace
 from mlcbuild.engine.build_events import TargetSkipped
 from mlcbuild.errors import LocalEnvironmentError
-from mlcbuild.rules.analysis import analyse
 
 
 def run_build(request: BuildRequest, options: GlobalOptions) -> BuildOutcome:
@@ -80,9 +79,7 @@ class _Session:
                 self._no_op.forbid()  # There is something to do each time.
         self._reporting.know_workspace(workspace, loaded, history_limits(environment))
         with self._reporting.phase("analyse"):
-            part = part_of(
-                analyse(loaded, workspace.rules), workspace.root, shard=request.shard, timings=request.timings
-            )
+            part = part_of(workspace.analyse(loaded), workspace.root, shard=request.shard, timings=request.timings)
             analysis = part.analysis
             self._reporting.know_skipped(part.skipped)
             cells = {str(label): target for label, target in loaded.targets.items()} if part.skipped else {}
@@ -145,8 +142,8 @@ class _Session:
                 self._no_op.save(
                     request.text(self._options),
                     parts=parts,
-                    observed=loaded.observed
-                    | analysis.observed
+                    observed=loaded.observed.all
+                    | analysis.observed.all
                     | files_searched(workspace.root, self._options.directory)
                     | {str(user_settings_file(self._options.environment))}
                     | {str(path.absolute()) for path in request.timings},

@@ -25,7 +25,7 @@ from mlcbuild.cli.workspace.skipped import skipped_notes
 from mlcbuild.engine.result_collector import CollectedResults, MissingResult, ResultCollector
 from mlcbuild.errors import CacheError, UsageError
 from mlcbuild.figures import byte_count
-from mlcbuild.rules.analysis import Analysis, analyse
+from mlcbuild.rules.analysis import Analysis
 
 _MOST_SHOWN = 5
 _THREADS = 16  # They wait for the network.
@@ -150,7 +150,7 @@ class Walk:
 def walking(transfer: Transfer, workspace: OpenWorkspace, remote: ResolvedRemote, reporter: Reporter) -> Iterator[Walk]:
     """Within the block no build runs in the workspace. Raises MlcbuildError as a build does before it begins."""
     loaded = workspace.load(transfer.patterns, transfer.configuration)
-    analysis = analyse(loaded, workspace.rules)
+    analysis = workspace.analyse(loaded)
     for note in skipped_notes(analysis):
         reporter.note(note)
     if not analysis.requested:

@@ -19,7 +19,7 @@ from mlcbuild.cli.diff.ir import OutputDifference, has_ir_to_compare, ir_differe
 from mlcbuild.cli.diff.output import comparison_document, comparison_lines, ir_lines
 from mlcbuild.cli.diff.side import Side, recorded_side, surveyed_side
 from mlcbuild.cli.explain.output import file_diffs, lines_of_diffs
-from mlcbuild.cli.inspection.survey import SurveyParts, SurveyRequest, surveying, without_collector
+from mlcbuild.cli.inspection.survey import SurveyParts, SurveyRequest, surveying
 from mlcbuild.cli.log.listings import build_title, record_directory
 from mlcbuild.cli.log.records import chosen
 from mlcbuild.cli.log.stored_results import StoredResults
@@ -31,8 +31,9 @@ from mlcbuild.cli.show.shown_action import announced_in_order
 from mlcbuild.cli.workspace.opening import OpenWorkspace, open_workspace
 from mlcbuild.engine.survey import all_wanted
 from mlcbuild.errors import MlcbuildError, UsageError
-from mlcbuild.rules.analysis import Analysis, analyse
+from mlcbuild.rules.analysis import Analysis
 from mlcbuild.suggestions import known_values
+from mlcbuild.workspace.collector import without_collector
 from mlcbuild.workspace.label import parse_label
 from mlcbuild.workspace.pattern import Pattern, parse_pattern
 
@@ -221,7 +222,7 @@ def _surveyed(
     say: Callable[[str], object],
 ) -> Iterator[_Surveyed]:
     loaded = workspace.load(patterns, survey.configuration, survey.overrides)
-    analysis = analyse(loaded, workspace.rules)
+    analysis = workspace.analyse(loaded)
     if single and len(analysis.requested) != 1:
         raise UsageError(
             f'"{patterns[0]}" matches {len(analysis.requested)} targets; two single targets are compared',

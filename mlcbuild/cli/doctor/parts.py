@@ -149,12 +149,11 @@ class Parts:
         errors nothing is known; its own part tells them.
         """
         from mlcbuild.cli.build.parts import toolchains_of
-        from mlcbuild.rules.analysis import analyse
 
         found: dict[str, str] = {}
         with contextlib.suppress(Exception):
             if self._workspace is not None:
-                analysis = analyse(self._workspace.load([_EVERYTHING], ""), self._workspace.rules)
+                analysis = self._workspace.analyse(self._workspace.load([_EVERYTHING], ""))
                 for action in analysis.actions:
                     for name in toolchains_of([action]):
                         found.setdefault(name, action.owner)

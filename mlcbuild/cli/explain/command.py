@@ -12,7 +12,7 @@ from mlcbuild.cli.explain.explanation import Explanation
 from mlcbuild.cli.explain.other_machine import OtherMachine
 from mlcbuild.cli.explain.output import explanation_lines, file_diffs, lines_of_diffs
 from mlcbuild.cli.explain.reasons import Reasons
-from mlcbuild.cli.inspection.survey import SurveyParts, SurveyRequest, surveying, without_collector
+from mlcbuild.cli.inspection.survey import SurveyParts, SurveyRequest, surveying
 from mlcbuild.cli.log.listings import build_title, record_directory
 from mlcbuild.cli.log.records import BuildRecord, chosen, iterate
 from mlcbuild.cli.log.stored_results import StoredResults
@@ -22,7 +22,7 @@ from mlcbuild.cli.output.terminal import OutputFormat
 from mlcbuild.cli.workspace.opening import open_workspace
 from mlcbuild.cli.workspace.skipped import skipped_notes
 from mlcbuild.errors import MlcbuildError
-from mlcbuild.rules.analysis import analyse
+from mlcbuild.workspace.collector import without_collector
 
 _MOST_WAITING = 5
 
@@ -42,7 +42,7 @@ def explain_targets(request: ExplainRequest, output: OutputFormat, options: Glob
     """Print the explanations. Raises UsageError, WorkspaceErrors, and what a survey raises."""
     workspace = open_workspace(options.directory, to_load=True)
     loaded = workspace.load(request.patterns, request.survey.configuration, request.survey.overrides)
-    analysis = analyse(loaded, workspace.rules)
+    analysis = workspace.analyse(loaded)
     for note in skipped_notes(analysis):
         options.note(note)
     targets = targets_of(analysis.requested, output=f"{workspace.settings.output}/{loaded.configuration.name}")

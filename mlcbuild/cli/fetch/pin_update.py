@@ -14,7 +14,7 @@ from mlcbuild.cli.output.atomic_file import write_atomically
 from mlcbuild.cli.output.errors import error_lines
 from mlcbuild.cli.workspace.opening import open_workspace
 from mlcbuild.errors import FetchError, LocalEnvironmentError, WorkspaceError
-from mlcbuild.rules.analysis import analyse, fetches
+from mlcbuild.rules.analysis import fetches
 from mlcbuild.workspace.label import Label
 from mlcbuild.workspace.target import Target
 
@@ -59,7 +59,7 @@ def update_pins(patterns: tuple[str, ...], configuration: str, options: GlobalOp
     style = options.style(sys.stderr)
     opened = open_workspace(options.directory, to_load=True)
     loaded = opened.load(patterns, configuration)
-    wanted = fetches(analyse(loaded, opened.rules))
+    wanted = fetches(opened.analyse(loaded))
     for label, _ in wanted:
         _check_can_be_pinned(loaded.targets[label])
     observed: list[_Observed] = []

@@ -10,7 +10,7 @@ from typing import Any
 from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.explain.other_machine import code_document
 from mlcbuild.cli.inspection.query import answer
-from mlcbuild.cli.inspection.survey import SurveyRequest, surveying, without_collector
+from mlcbuild.cli.inspection.survey import SurveyRequest, surveying
 from mlcbuild.cli.output import text
 from mlcbuild.cli.output.json_output import print_json_by_rows
 from mlcbuild.cli.output.terminal import OutputFormat
@@ -21,7 +21,7 @@ from mlcbuild.engine.code_listing import CodeListing
 from mlcbuild.engine.keys import canonical_json, components_of
 from mlcbuild.engine.survey import ActionState, Survey, SurveyedAction, all_wanted
 from mlcbuild.query.expression import parse_action_query
-from mlcbuild.rules.analysis import analyse
+from mlcbuild.workspace.collector import without_collector
 from mlcbuild.workspace.label import Label
 
 _WIDTH = 13  # columns of the names of rows
@@ -37,7 +37,7 @@ def print_actions(expression: str, request: SurveyRequest, output: OutputFormat,
     workspace = open_workspace(options.directory, to_load=True)
     found, graph = answer(query, workspace, request.configuration, request.overrides)
     labels = tuple(node for node in found if isinstance(node, Label))
-    analysis = analyse(replace(graph.loaded, requested=labels), workspace.rules)
+    analysis = workspace.analyse(replace(graph.loaded, requested=labels))
     for note in skipped_notes(analysis):
         options.note(note)
     owners = frozenset(map(str, labels))

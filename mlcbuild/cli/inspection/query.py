@@ -75,14 +75,13 @@ def _of_shard(
     """
     from mlcbuild.cli.sharding.part import part_of
     from mlcbuild.cli.workspace.skipped import REASONS
-    from mlcbuild.rules.analysis import analyse
 
     patterns = [parse_pattern(text, package=opened.current_package) for text in query.patterns]
     built = frozenset(graph.loaded.select(patterns)) | frozenset(
         node for node in found if isinstance(node, Label) and MANUAL_TAG not in graph.loaded.targets[node].tags
     )
     wanted = tuple(node for node in found if isinstance(node, Label) and node in built)
-    analysis = analyse(replace(graph.loaded, requested=wanted, named=frozenset()), opened.rules)
+    analysis = opened.analyse(replace(graph.loaded, requested=wanted, named=frozenset()))
     part = part_of(analysis, opened.root, shard=request.shard, timings=request.timings, reasons=REASONS)
     for note in part.notes:
         options.note(note)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -125,16 +124,3 @@ def surveying(
         if cache is not None:
             cache.close()
         store.release()
-
-
-@contextmanager
-def without_collector() -> Iterator[None]:
-    """Analysis and a walk create some hundred thousand values and free few. The garbage collector would traverse them
-    for nothing."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

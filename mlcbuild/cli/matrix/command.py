@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mlcbuild.cli.arguments.options import RECORD_DIRECTORY, GlobalOptions, MatrixOutput
 from mlcbuild.cli.build.parts import targets_of
-from mlcbuild.cli.inspection.survey import surveying, without_collector
+from mlcbuild.cli.inspection.survey import surveying
 from mlcbuild.cli.matrix.cell import CellState, MatrixCell
 from mlcbuild.cli.matrix.continuous_integration import (
     github_matrix,
@@ -29,7 +29,7 @@ from mlcbuild.cli.sharding.selection import Split, split_targets
 from mlcbuild.cli.sharding.timings_file import read_timings_files, write_timings_file
 from mlcbuild.cli.workspace.opening import open_workspace
 from mlcbuild.engine.timings import Timings
-from mlcbuild.rules.analysis import analyse
+from mlcbuild.workspace.collector import without_collector
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ def print_matrix(request: MatrixRequest, output: MatrixOutput, options: GlobalOp
     workspace = open_workspace(options.directory, to_load=True)
     loaded = workspace.load(request.patterns, request.configuration, request.overrides)
     remote = resolve_remote(request.remote, options.environment, workspace.settings)
-    part = part_of(analyse(loaded, workspace.rules), workspace.root, shard=request.shard, timings=request.timings)
+    part = part_of(workspace.analyse(loaded), workspace.root, shard=request.shard, timings=request.timings)
     analysis = part.analysis
     for note in part.notes[1:] if part.skipped else part.notes:
         options.note(note)

@@ -44,4 +44,4 @@ def print_json_by_rows(document: Mapping[str, object]) -> None:
 
 
 def _is_unicode() -> bool:
-    return getattr(sys.stdout, "encoding", "utf-8").lower().replace("_", "-") in ("utf-8", "utf8")
+    return (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("_", "-") in ("utf-8", "utf8")

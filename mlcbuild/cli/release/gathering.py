@@ -35,7 +35,7 @@ from mlcbuild.release.contents import ActionKey, ReleaseContents, ReleaseFile, T
 from mlcbuild.release.layout import BILL_OF_MATERIALS, CHECKSUMS, LICENSES, PROVENANCES, conflict, path_error
 from mlcbuild.release.places import Folder
 from mlcbuild.release.statement import DEFAULT_BUILDER
-from mlcbuild.rules.analysis import AnalysedTarget, Analysis, analyse
+from mlcbuild.rules.analysis import AnalysedTarget, Analysis
 from mlcbuild.rules.fetched import FetchInfo
 from mlcbuild.rules.providers import ModelInfo as AnalysedModel
 from mlcbuild.workspace.label import Label
@@ -90,7 +90,7 @@ def gathering(request: ReleaseRequest, options: GlobalOptions, progress: SlowPro
     workspace = open_workspace(options.directory, to_load=True)
     loaded = workspace.load(request.patterns, request.configuration, request.overrides)
     remote = resolve_remote(request.remote, options.environment, workspace.settings)
-    analysis = analyse(loaded, workspace.rules)
+    analysis = workspace.analyse(loaded)
     for note in skipped_notes(analysis):
         options.note(note)
     released = _released(analysis, request.patterns, workspace.current_package)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlcbuild.cli.arguments.options import LOG_DIRECTORY, GlobalOptions
-from mlcbuild.cli.inspection.survey import without_collector
 from mlcbuild.cli.log.listings import record_directory
 from mlcbuild.cli.log.records import BuildRecord, chosen, iterate
 from mlcbuild.cli.log.stored_results import StoredResults
@@ -22,6 +21,7 @@ from mlcbuild.cli.report_page.event_file import read_events
 from mlcbuild.cli.report_page.html import page_html
 from mlcbuild.cli.report_page.recorded import earlier_build, read_record
 from mlcbuild.errors import LocalEnvironmentError, UsageError
+from mlcbuild.workspace.collector import without_collector
 
 _READERS = 8  # threads; a disk that is not in memory answers many small reads at once sooner than one by one
 DEFAULT_NAME = "report.html"

@@ -12,7 +12,7 @@ from pathlib import Path
 from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.build.parts import targets_of
 from mlcbuild.cli.inspection.aquery import announces_unknown
-from mlcbuild.cli.inspection.survey import SurveyParts, SurveyRequest, surveying, without_collector
+from mlcbuild.cli.inspection.survey import SurveyParts, SurveyRequest, surveying
 from mlcbuild.cli.log.listings import record_directory
 from mlcbuild.cli.output import text
 from mlcbuild.cli.output.json_output import print_json
@@ -29,7 +29,8 @@ from mlcbuild.engine.action import DerivedArtifact
 from mlcbuild.engine.executor import FileEntry
 from mlcbuild.engine.survey import SurveyedAction, all_wanted
 from mlcbuild.errors import MlcbuildError, UsageError
-from mlcbuild.rules.analysis import AnalysedTarget, analyse
+from mlcbuild.rules.analysis import AnalysedTarget
+from mlcbuild.workspace.collector import without_collector
 
 _MOST_NAMED = 10
 
@@ -102,7 +103,7 @@ def surveyed_target(request: ShowRequest, wanted: Wanted, options: GlobalOptions
     """Survey the target. Raises UsageError where it is not one, WorkspaceErrors, and what a survey raises."""
     workspace = open_workspace(options.directory, to_load=True)
     loaded = workspace.load((wanted.target,), request.survey.configuration, request.survey.overrides)
-    analysis = analyse(loaded, workspace.rules)
+    analysis = workspace.analyse(loaded)
     if len(analysis.requested) != 1:
         raise UsageError(
             f'"{wanted.target}" matches {len(analysis.requested)} targets, but only one can be shown',

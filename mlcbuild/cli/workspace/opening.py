@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mlcbuild.cli.arguments.options import STATE_DIRECTORY
+from mlcbuild.cli.workspace.snapshots import Snapshots
 from mlcbuild.errors import UsageError, WorkspaceError
-from mlcbuild.rules.analysis import with_errors_of_analysis
-from mlcbuild.rules.registry import load_rules
-from mlcbuild.rules.repositories import repositories
-from mlcbuild.rules.rule import Rule
 from mlcbuild.workspace.configuration import DEFAULT_CONFIGURATION
-from mlcbuild.workspace.loader import BUILD_FILE, LoadedWorkspace, LoadErrors, load
+from mlcbuild.workspace.packages import BUILD_FILE
 from mlcbuild.workspace.settings import WorkspaceSettings, find_root, load_settings, package_of
+
+if TYPE_CHECKING:
+    from mlcbuild.rules.analysis import Analysis
+    from mlcbuild.rules.rule import Rule
+    from mlcbuild.workspace.loader import LoadedWorkspace
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpenWorkspace:
-    """A workspace's settings and rules, and the package that relative patterns start from."""
+    """A workspace's settings and rules, and the package that relative patterns start from.
+
+    `began_nanoseconds` is the wall clock before anything of the workspace was read.
+    """
 
     settings: WorkspaceSettings
-    rules: Mapping[str, Rule]
     current_package: str
+    began_nanoseconds: int
 
     @property
     def root(self) -> Path:
@@ -40,11 +48,39 @@ class OpenWorkspace:
         """The folder of all outputs."""
         return self.root / self.settings.output
 
+    @functools.cached_property
+    def rules(self) -> Mapping[str, Rule]:
+        """Every rule by name. Raises WorkspaceErrors. A command that finds snapshots needs none of them."""
+        from mlcbuild.rules.registry import load_rules
+
+        return load_rules(self.root, self.settings.rules)
+
     def load(self, patterns: Sequence[str], configuration: str, overrides: Sequence[str] = ()) -> LoadedWorkspace:
         """Load the targets that `patterns` match; "" is the default configuration, `overrides` are those of `--set`.
 
         Raises WorkspaceErrors, with what analysis finds of the targets that are loaded without one.
         """
+        rule_files = [file.path for file in self.settings.rules]
+        request = ("load", list(patterns), self.current_package, configuration, list(overrides), rule_files)
+        loaded, digest = self._snapshots.recall(request, lambda: self._load(patterns, configuration, overrides))
+        return replace(loaded, digest=digest)
+
+    def analyse(self, loaded: LoadedWorkspace) -> Analysis:
+        """The actions of what was loaded here, perhaps with other `requested` targets. Raises WorkspaceErrors."""
+        if not loaded.digest:
+            return self._analyse(loaded)
+        labels = [list(map(str, found)) for found in (loaded.requested, sorted(loaded.named))]
+        return self._snapshots.recall(("analyse", loaded.digest, *labels), lambda: self._analyse(loaded))[0]
+
+    @property
+    def _snapshots(self) -> Snapshots:
+        return Snapshots(root=self.root, state_directory=self.state_directory, began_nanoseconds=self.began_nanoseconds)
+
+    def _load(self, patterns: Sequence[str], configuration: str, overrides: Sequence[str]) -> LoadedWorkspace:
+        from mlcbuild.rules.analysis import with_errors_of_analysis
+        from mlcbuild.rules.repositories import repositories
+        from mlcbuild.workspace.loader import LoadErrors, load
+
         schemas = {name: rule.schema for name, rule in self.rules.items()}
         try:
             return load(
@@ -59,17 +95,26 @@ class OpenWorkspace:
         except LoadErrors as errors:
             raise with_errors_of_analysis(errors, self.rules) from None
 
+    def _analyse(self, loaded: LoadedWorkspace) -> Analysis:
+        from mlcbuild.rules.analysis import analyse
+
+        return analyse(loaded, self.rules)
+
 
 def open_workspace(directory: Path, *, to_load: bool = False) -> OpenWorkspace:
     """Find the workspace around `directory` and read its settings and rules. Raises WorkspaceError.
 
-    With `to_load`, errors in the settings are left to `OpenWorkspace.load`, which reports them with those of targets.
+    With `to_load`, errors in the settings and in rule files are left to `OpenWorkspace.load`, which reports those of
+    settings with those of targets.
     """
+    began = time.time_ns()
     check_directory(directory)
     root = find_root(directory)
     settings = load_settings(root, tolerant=to_load)
-    rules = load_rules(root, settings.rules)
-    return OpenWorkspace(settings=settings, rules=rules, current_package=package_of(root, directory))
+    opened = OpenWorkspace(settings=settings, current_package=package_of(root, directory), began_nanoseconds=began)
+    if not to_load:
+        opened.rules  # noqa: B018  # Raises what is wrong with them.
+    return opened
 
 
 def check_directory(directory: Path) -> None:
