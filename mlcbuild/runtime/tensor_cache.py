@@ -20,6 +20,9 @@ from mlcbuild.runtime.package import WEIGHTS_INDEX, read_object
 
 Array = npt.NDArray[Any]
 
+# Types that NumPy has of ml_dtypes.
+_EXTENSIONS = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+
 
 @dataclass(frozen=True, kw_only=True)
 class TensorRecord:
@@ -81,7 +84,7 @@ class TensorCache:
 
 
 def _numbers(tensor: TensorRecord) -> Array:
-    known = ml_dtypes.bfloat16 if tensor.dtype == "bfloat16" else tensor.dtype
+    known = getattr(ml_dtypes, tensor.dtype) if tensor.dtype in _EXTENSIONS else tensor.dtype
     stored = np.dtype("<u2") if tensor.is_bfloat16 else np.dtype(known)
     count = int(np.prod(tensor.shape, dtype=np.int64))
     numbers: Array = np.fromfile(tensor.file, dtype=stored, count=count, offset=tensor.offset)

@@ -17,6 +17,7 @@ from tvm.runtime.vm import VirtualMachine
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 from tests.compiler import schemes
 from tests.compiler.resolving import model_of, parameters_of
+from tests.compiler.rounded_activations import round_activations
 
 Array = npt.NDArray[Any]
 
@@ -146,11 +147,13 @@ def tensors_of(model: Any) -> dict[str, Array]:
 
 def store(model: Any, scheme: QuantizationScheme) -> dict[str, Array]:
     """The model's weights as the scheme stores them, under MLC-LLM's names. The model's own weights become
-    what the stored ones stand for, so that it computes with the same numbers."""
+    what the stored ones stand for, and it rounds activations as the scheme does, so that it computes with the same
+    numbers."""
     document = model.config.to_dict()
     state = tensors_of(model)
     stored = schemes.stored(document, scheme, state)
     sources = {tensor.name: tensor for parameter in parameters_of(document).parameters for tensor in parameter.sources}
     for name, numbers in schemes.restored(document, scheme, stored).items():
         schemes.replace_tensor(state, sources[name], numbers)
+    round_activations(model, scheme)
     return stored

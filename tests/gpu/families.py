@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import tvm
 
+from mlcbuild.compiler.quantization.float8.scheme import Float8Scheme
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 from mlcbuild.runtime.devices import device_of
 from tests.compiler import encoders
@@ -110,6 +111,11 @@ MODELS: dict[str, dict[str, Any]] = {
     "bert": _SIZES,
     "qwen3_next": _SIZES | _LINEAR | _EXPERTS | {"num_experts": 6, "moe_intermediate_size": 64},
 }
+# Where a model rounds as coarsely as bfloat16 does, another expert may be as good: then all are chosen.
+EVERY_EXPERT: dict[str, dict[str, Any]] = {
+    "mixtral": {"num_experts_per_tok": 4},
+    "deepseek_v3": {"num_experts_per_tok": 8, "n_group": 1, "topk_group": 1},
+}
 ENCODERS = ("bert",)
 _LENGTHS = (60, 41)
 _DECODED = 6
@@ -122,8 +128,10 @@ def prepare(name: str, folder: Path, *, quantization: str, arch: str) -> None:
     from tests.compiler.pipeline import CUDA_TARGET, compile_library
     from tests.compiler.running import random_model
 
-    config = {"model_type": name} | MODELS[name]
     scheme = schemes.scheme(quantization)
+    config = {"model_type": name} | MODELS[name]
+    if scheme.model_dtype == "bfloat16" or isinstance(scheme, Float8Scheme):
+        config |= EVERY_EXPERT.get(name, {})
     model = random_model(config)
     weights = _weights(config, model, scheme)
     built = compile_library(

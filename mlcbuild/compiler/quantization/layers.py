@@ -102,3 +102,7 @@ class Experts(Stored):
     def restored(self) -> nn.Tensor:
         """The matrices in the model's dtype, which later passes restore inside the kernel that reads them."""
         return self._reader.restored(self._matrix, self._stored)
+
+    def activations(self, x: nn.Tensor) -> nn.Tensor:
+        """x (…, in) as the matrices are multiplied by it."""
+        return self._reader.activations(self._matrix, self._stored, x)

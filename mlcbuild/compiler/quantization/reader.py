@@ -26,10 +26,15 @@ class Reader(ABC):
     def restored(self, weight: Weight, stored: Sequence[nn.Tensor]) -> nn.Tensor:
         """The matrix (out, in) in the model's dtype. Later passes restore it inside whatever kernel reads it."""
 
+    def activations(self, weight: Weight, stored: Sequence[nn.Tensor], x: nn.Tensor) -> nn.Tensor:  # noqa: ARG002
+        """x (…, in) as the matrix is multiplied by it, in x's dtype: x itself, unless the scheme rounds it."""
+        return x
+
     def product(
         self, weight: Weight, stored: Sequence[nn.Tensor], x: nn.Tensor, *, out_dtype: str | None = None
     ) -> nn.Tensor:
         """x W^T: (…, in) → (…, out), of `out_dtype`, else of x's dtype."""
+        x = self.activations(weight, stored, x)
         return nn.op.matmul(x, nn.op.permute_dims(self.restored(weight, stored)), out_dtype=out_dtype)
 
     def rows(self, weight: Weight, stored: Sequence[nn.Tensor], indices: nn.Tensor) -> nn.Tensor:

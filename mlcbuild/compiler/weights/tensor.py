@@ -36,9 +36,13 @@ PARTS: Mapping[str, np.dtype[Any]] = {
 _READABLE: Mapping[str, np.dtype[Any]] = {**STORAGE, **PARTS}
 
 
+# Types that NumPy has of ml_dtypes.
+_EXTENSIONS = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+
+
 def dtype_of(name: str) -> np.dtype[Any]:
-    """NumPy's type of a name in TVM's words, such as `float16`, `bfloat16` or `uint32`."""
-    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+    """NumPy's type of a name in TVM's words, such as `float16`, `bfloat16`, `float8_e4m3fn` or `uint32`."""
+    return np.dtype(getattr(ml_dtypes, name) if name in _EXTENSIONS else name)
 
 
 def is_readable(dtype: str) -> bool:

@@ -157,6 +157,7 @@ def _biased(rows: te.Tensor, bias: te.Tensor, experts: te.Tensor) -> te.Tensor:
 def _product(matrices: Experts, x: nn.Tensor, experts: nn.Tensor, *numbers: nn.Tensor) -> nn.Tensor:
     """Rows times the matrices of their `experts` (tokens, choices): (tokens, choices, out). x has such rows
     (tokens, choices, in), or it has tokens (tokens, in), of which `numbers` tell the choices."""
+    x = matrices.activations(x)
     return nn.op.tensor_expr_op(
         expert_product, "expert_matmul", [x, experts, matrices.restored(), *numbers], attrs={"op_pattern": _OPAQUE}
     )

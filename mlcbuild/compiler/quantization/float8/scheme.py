@@ -1,0 +1,96 @@
+"""Schemes that store matrices in floats of 8 bits, and round what they are multiplied by to the same floats.
+
+Names and shapes are those of MLC-LLM's per-tensor and block-scale quantizations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mlcbuild.compiler.models.parameter_role import ParameterRole
+from mlcbuild.compiler.quantization.minifloat import Minifloat
+from mlcbuild.compiler.quantization.scheme import StoredTensor, Weight, as_it_is, checked_dtype
+
+_COVERED = frozenset({ParameterRole.LINEAR, ParameterRole.EXPERTS})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightScales:
+    """What one scale is for: a block of `rows` and `columns` of a matrix, 0 for all of them.
+
+    Scales of blocks are (⌈out / rows⌉, ⌈in / columns⌉) float32, of experts (experts, …); that of a whole matrix is
+    (1,), and of experts (experts,).
+    """
+
+    name: str
+    rows: int = 0
+    columns: int = 0
+
+    def shape(self, matrix: tuple[int, ...]) -> tuple[int, ...]:
+        *experts, out, columns = matrix
+        if not self.rows and not self.columns:
+            return tuple(experts) or (1,)
+        return (*experts, -(-out // (self.rows or out)), -(-columns // (self.columns or columns)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivationScales:
+    """What one scale of activations is for: `group` places of a token's row, 0 for all of them.
+
+    A token has scales of its own numbers, largest / the largest float of 8 bits, unless a linear layer has stored
+    `static` ones that are above zero: (⌈in / group⌉,) float32.
+    """
+
+    group: int = 0
+    static: str = ""  # the name of the stored scales; "" for none
+
+    def groups(self, columns: int) -> int:
+        return -(-columns // self.group) if self.group else 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Float8Scheme:
+    """A `QuantizationScheme` of floats of 8 bits.
+
+    Without scales, weights and activations are stored as they are, rounded. Matrices of linear layers and of experts
+    are quantized, embeddings and heads are not.
+    """
+
+    name: str
+    model_dtype: str
+    kind: str
+    format: Minifloat
+    weight: str  # what a stored matrix is called in place of `weight`
+    scales: WeightScales | None = None
+    activations: ActivationScales | None = None  # None: without scales
+    covered: frozenset[ParameterRole] = field(default=_COVERED)
+
+    encoder = "mlcbuild.compiler.quantization.float8.encoder:Float8Encoder"
+    reader = "mlcbuild.compiler.quantization.float8.reader:Float8Reader"
+
+    def __post_init__(self) -> None:
+        checked_dtype(self.name, self.model_dtype)
+        if self.scales is None and self.activations is not None:
+            raise ValueError(f"{self.name}: activations have scales, and weights have none")
+
+    def covers(self, role: ParameterRole) -> bool:
+        return role in self.covered
+
+    def static_scales(self, weight: Weight) -> int:
+        """How many static scales of activations are stored for a matrix."""
+        if self.activations is None or not self.activations.static or weight.role is ParameterRole.EXPERTS:
+            return 0
+        return self.activations.groups(weight.shape[-1])
+
+    def stored(self, weight: Weight) -> tuple[StoredTensor, ...]:
+        if not self.covers(weight.role):
+            return as_it_is(weight, self.model_dtype)
+        stem = weight.name.removesuffix("weight")
+        found = [StoredTensor(name=f"{stem}{self.weight}", shape=weight.shape, dtype=self.format.dtype)]
+        if self.scales is not None:
+            shape = self.scales.shape(weight.shape)
+            found.append(StoredTensor(name=f"{stem}{self.scales.name}", shape=shape, dtype="float32"))
+        count = self.static_scales(weight)
+        if count and self.activations is not None:
+            found.append(StoredTensor(name=f"{stem}{self.activations.static}", shape=(count,), dtype="float32"))
+        return tuple(found)
