@@ -42,6 +42,21 @@ class FilesInfo(Provider):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TestInfo(Provider):
+    """A test: its action, which `mlcbuild test` runs and `mlcbuild build` does not, and what it leaves."""
+
+    __test__ = False  # pytest takes classes of such names for tests
+
+    name: ClassVar[str] = "test"
+    noun: ClassVar[str] = "test"
+
+    action: str  # its identifier
+    files: FilesInfo  # of a test that passed
+    builds: tuple[Artifact, ...]  # what it runs: all that a build makes of it
+    size: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExecutableInfo(Provider):
     """What `mlcbuild run` does with the target: exec a file of it, or generate text with a package."""
 

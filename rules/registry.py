@@ -17,20 +17,23 @@ if TYPE_CHECKING:
     from mlcbuild.workspace.loader import RuleFile
 
 BUILT_IN = (
+    "answer_test",
     "command",
     "compiler_pass",
     "filegroup",
     "hf_repository",
     "http_file",
     "local_file",
-    "logits_check",
+    "logits_test",
     "model",
     "model_library",
     "model_package",
+    "perplexity_test",
     "platform",
     "pypi_file",
     "quantized_weights",
     "s3_file",
+    "speed_test",
     "tool",
 )
 

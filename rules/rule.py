@@ -168,6 +168,7 @@ class RuleContext:
         requirements: ExecutionRequirements | None = None,
         cache: CachePolicy = CachePolicy.ALL,
         pinned_content: str = "",
+        is_test: bool = False,
     ) -> Action:
         """Declare a stage: see `stage_action`. Its identifier is the target's label and the mnemonic.
 
@@ -201,6 +202,7 @@ class RuleContext:
             requirements=requirements,
             cache=cache,
             pinned_content=pinned_content,
+            is_test=is_test,
         )
         return self._declared(action)
 
@@ -254,6 +256,7 @@ def stage_action(
     requirements: ExecutionRequirements | None = None,
     cache: CachePolicy = CachePolicy.ALL,
     pinned_content: str = "",
+    is_test: bool = False,
 ) -> Action:
     """An action that calls a stage.
 
@@ -308,6 +311,7 @@ def stage_action(
         manifest=f"out/{outputs[manifest]}" if manifest else "",
         discoverer=discoverer,
         pinned_content=pinned_content,
+        is_test=is_test,
     )
 
 

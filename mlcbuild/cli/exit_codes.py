@@ -17,6 +17,8 @@ class ExitCode(enum.IntEnum):
     OK = 0
     BUILD_FAILED = 1
     COMMAND_LINE = 2
+    TESTS_FAILED = 3
+    NO_TESTS = 4
     RUN_FAILED = 6
     ANALYSIS_FAILED = 7
     INTERRUPTED = 8
@@ -39,6 +41,8 @@ _MEANINGS: dict[ExitCode, str] = {
     ExitCode.OK: "success",
     ExitCode.BUILD_FAILED: "an action failed",
     ExitCode.COMMAND_LINE: "an error in the command line",
+    ExitCode.TESTS_FAILED: "what was built is there, and a test failed or timed out",
+    ExitCode.NO_TESTS: "tests were asked for, and there are none",
     ExitCode.RUN_FAILED: "what was built could not be run",
     ExitCode.ANALYSIS_FAILED: "an error in the workspace",
     ExitCode.INTERRUPTED: "interrupted",
@@ -64,10 +68,13 @@ _OF_CLASS: tuple[tuple[type[errors.MlcbuildError], ExitCode], ...] = (
 
 def exit_code_of(error: errors.MlcbuildError) -> ExitCode:
     """The exit code for an error that ended a command."""
+    from mlcbuild.cli.test.request import NoTestsError
     from mlcbuild.engine.workspace_lock import WorkspaceLockedError
 
     if isinstance(error, WorkspaceLockedError):
         return ExitCode.LOCK_HELD
+    if isinstance(error, NoTestsError):
+        return ExitCode.NO_TESTS
     for error_class, code in _OF_CLASS:
         if isinstance(error, error_class):
             return code

@@ -34,6 +34,7 @@ COMMANDS = (
     "init",
     "import",
     "build",
+    "test",
     "run",
     "fetch",
     "query",

@@ -152,7 +152,8 @@ class Action:
     """One node of the action graph.
 
     `identifier` is unique in a build (`//models:llama-70b-cuda Phase2`). The key contains neither it nor `owner`,
-    `requirements`, `discoverer` and `description`. Two actions that differ in nothing but their description are equal.
+    `requirements`, `discoverer`, `is_test` and `description`. Two actions that differ in nothing but their description
+    are equal.
     """
 
     identifier: str
@@ -169,6 +170,7 @@ class Action:
     pinned_content: str = ""  # the declared SHA-256 of the only output; it then makes up the whole key
     manifest: str = ""  # the output that `discoverer` reads; "" without one
     discoverer: Discoverer | None = None
+    is_test: bool = False  # its failure is an answer: it stops no build, and what it wrote until then is kept
     description: ActionDescription | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:

@@ -39,14 +39,23 @@ class RemoteFailure:
 class ActionCacheLookup:
     """`on_disk` is for the thread of the build, `at_remote` and `send` are for any thread.
 
-    With `rerun` no result of a pure function is looked up.
+    With `rerun` no result of a pure function is looked up, with `rerun_tests` none of a test.
     """
 
-    def __init__(self, *, store: LocalStore, remote: RemoteCache | None, last_build: LastBuild, rerun: bool) -> None:
+    def __init__(
+        self,
+        *,
+        store: LocalStore,
+        remote: RemoteCache | None,
+        last_build: LastBuild,
+        rerun: bool,
+        rerun_tests: bool = False,
+    ) -> None:
         self._store = store
         self._remote = remote
         self._last_build = last_build
         self._rerun = rerun
+        self._rerun_tests = rerun_tests
 
     def asks_remote(self, action: Action) -> bool:
         return self._remote is not None and action.cache is not CachePolicy.LOCAL and not self.reruns(action)
@@ -98,7 +107,7 @@ class ActionCacheLookup:
 
     def reruns(self, action: Action) -> bool:
         """Whether the action is to run, whatever the caches have."""
-        return self._rerun and is_deterministic(action)
+        return (self._rerun or (self._rerun_tests and action.is_test)) and is_deterministic(action)
 
     def _found(self, action: Action, key: Digest, result: ActionResult | None) -> ResultFound | None:
         """A result as an event for the scheduler; None for a result that cannot be used."""

@@ -9,7 +9,7 @@ from mlcbuild.engine.action_cache_lookup import ActionCacheLookup
 from mlcbuild.engine.action_runner import ActionRunner, Attempt
 from mlcbuild.engine.build_event_publisher import BuildEventPublisher
 from mlcbuild.engine.build_events import ActionStatus, Cause
-from mlcbuild.engine.executor import ExecutionOutcome
+from mlcbuild.engine.executor import ExecutionOutcome, FileEntry
 from mlcbuild.engine.instructions import Ending, ReportAction
 from mlcbuild.engine.key_cache import KeyCache
 from mlcbuild.engine.last_build import LastBuild
@@ -65,8 +65,14 @@ class ActionReporter:
             environment=action.identifier in self.keyless,
             cause=cause,
             previous_key=previous_key,
-            output_files=(self._nodes[action.identifier].outputs or ()) if ended.ending in _WITH_RESULT else (),
+            output_files=self._files_of(ended, outcome),
         )
+
+    def _files_of(self, ended: ReportAction, outcome: ExecutionOutcome | None) -> tuple[FileEntry, ...]:
+        """The files of its result, or those that a failed test left."""
+        if ended.ending in _WITH_RESULT:
+            return self._nodes[ended.action.identifier].outputs or ()
+        return outcome.outputs if outcome is not None and ended.action.is_test else ()
 
     def _status_of(self, ended: ReportAction, attempt: Attempt | None) -> ActionStatus:
         match ended.ending:

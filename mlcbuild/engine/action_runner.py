@@ -131,9 +131,8 @@ class ActionRunner:
             try:
                 self._submit(attempt)
             except (NoExecutor, InfrastructureError) as error:
-                failure = ExecutionOutcome(
-                    identifier=message.identifier, kind=OutcomeKind.ENVIRONMENT, message=str(error)
-                )
+                kind = OutcomeKind.NO_EXECUTOR if isinstance(error, NoExecutor) else OutcomeKind.ENVIRONMENT
+                failure = ExecutionOutcome(identifier=message.identifier, kind=kind, message=str(error))
         if failure is not None:
             yield failure
 
@@ -158,6 +157,7 @@ class ActionRunner:
                 toolchains=action.toolchains,
                 distributions=self._key_cache.distributions_of(action),
                 code=self._key_cache.files_of(action),
+                is_test=action.is_test,
             )
         )
 

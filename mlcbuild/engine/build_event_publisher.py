@@ -30,7 +30,7 @@ from mlcbuild.engine.target_totals import TargetTotals
 from mlcbuild.errors import readable
 
 Listener = Callable[[BuildEvent], object]
-_ENVIRONMENT_FAILURES = (OutcomeKind.ENVIRONMENT, OutcomeKind.OUT_OF_MEMORY, OutcomeKind.LOST)
+_ENVIRONMENT_FAILURES = (OutcomeKind.ENVIRONMENT, OutcomeKind.NO_EXECUTOR, OutcomeKind.OUT_OF_MEMORY, OutcomeKind.LOST)
 
 
 class BuildEventPublisher:
@@ -111,7 +111,7 @@ class BuildEventPublisher:
         """An action has ended. `outcome` is that of its own run on `executor`; None and "" where it did not run.
 
         `cause` and `previous_key` are those of the run. `environment`: it has no key, because of this machine.
-        `output_files` are those of its result.
+        `output_files` are those of its result, or of a test that failed.
         """
         action, now = report.action, self.now
         identifier = action.identifier
@@ -131,6 +131,8 @@ class BuildEventPublisher:
                 log=own.log,
                 exit_code=own.exit_code,
                 environment=environment or own.kind in _ENVIRONMENT_FAILURES,
+                timed_out=own.timed_out,
+                has_no_executor=own.kind is OutcomeKind.NO_EXECUTOR,
             )
         event = ActionFinished(
             identifier=identifier,

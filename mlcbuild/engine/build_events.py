@@ -109,7 +109,7 @@ class ActionFinished:
     details: Mapping[str, JsonValue] = field(default_factory=dict)  # of a kernel: what it computes, and where
     shared_with: str = ""  # the equal action whose result or failure it took
     shared_by: tuple[str, ...] = ()  # equal actions that took its result or failure
-    output_files: tuple[FileEntry, ...] = ()  # of its result, by path in it; none where it has no result
+    output_files: tuple[FileEntry, ...] = ()  # of its result, or of a test that failed, by path in it
     announced_by: str = ""  # the action whose manifest names it; "" where a rule declares it
 
     @property

@@ -32,7 +32,8 @@ class TargetResult:
 class ActionFailure:
     """An action that failed, not one that was skipped after it, nor one that shares its run.
 
-    `title` is its name for people. `environment`: this machine failed, not the input.
+    `title` is its name for people. `environment`: this machine failed, not the input; `has_no_executor`: no machine
+    that the build may use can ever run it. `timed_out`: it ran longer than it may.
     """
 
     identifier: str
@@ -41,6 +42,8 @@ class ActionFailure:
     log: bytes = b""
     exit_code: int = 0
     environment: bool = False
+    has_no_executor: bool = False
+    timed_out: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

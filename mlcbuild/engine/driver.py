@@ -78,9 +78,10 @@ class Driver:
 
     `store` holds the blobs and results of this machine. `digests`, `placer` and `last_build` are saved here at the end;
     whoever made `toolchains` and `implementations` saves them. Executors are started and closed here. `jobs = 0` stands
-    for all slots of all executors. With `rerun` no result of a pure function is looked up. With `from_cache_only` no
-    action runs: one without a result ends as `ActionStatus.NOT_CACHED`, and what needs it is skipped. Listeners are
-    called in order, from the thread of `build`. `invocation` is the UUID that they are given; "" stands for a new one.
+    for all slots of all executors. With `rerun` no result of a pure function is looked up, with `rerun_tests` none of a
+    test. With `from_cache_only` no action runs: one without a result ends as `ActionStatus.NOT_CACHED`, and what needs
+    it is skipped. Listeners are called in order, from the thread of `build`. `invocation` is the UUID that they are
+    given; "" stands for a new one.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class Driver:
         jobs: int = 0,
         keep_going: bool = False,
         rerun: bool = False,
+        rerun_tests: bool = False,
         from_cache_only: bool = False,
         remote: RemoteCache | None = None,
     ) -> None:
@@ -122,7 +124,9 @@ class Driver:
             workspace=workspace, store=store, digests=digests, remote=remote, on_failure=self._remote_session.failed
         )
         self._result_publisher = ResultPublisher(store=store, fetcher=self._fetcher, remote=remote)
-        self._lookups = ActionCacheLookup(store=store, remote=remote, last_build=last_build, rerun=rerun)
+        self._lookups = ActionCacheLookup(
+            store=store, remote=remote, last_build=last_build, rerun=rerun, rerun_tests=rerun_tests
+        )
         self._key_cache = KeyCache(
             toolchains=toolchains,
             implementations=implementations,

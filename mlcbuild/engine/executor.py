@@ -41,6 +41,7 @@ class ExecutionRequest:
     toolchains: tuple[str, ...] = ()  # that the action declares, by name
     distributions: tuple[str, ...] = ()  # that a stage's code imports, by their normalized names
     code: tuple[str, ...] = ()  # the workspace's files that belong to the code, by their paths from its root
+    is_test: bool = False  # where it fails, the outputs that it made are stored all the same
 
 
 class OutcomeKind(enum.Enum):
@@ -53,11 +54,13 @@ class OutcomeKind(enum.Enum):
     INPUTS_MISSING = "inputs missing"  # blobs named in `missing` have gone from the store
     CANCELLED = "cancelled"
     ENVIRONMENT = "environment"  # the machine failed: disk full, tool missing
+    NO_EXECUTOR = "no executor"  # no machine that the build may use can ever run it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionOutcome:
-    """What a request led to. `outputs` are files, sorted; those in output directories have their full path."""
+    """What a request led to. `outputs` are files, sorted; those in output directories have their full path. A test that
+    failed may have some."""
 
     identifier: str
     kind: OutcomeKind
@@ -65,6 +68,7 @@ class ExecutionOutcome:
     message: str = ""  # for people: one paragraph, no traceback
     log: bytes = b""  # what the action printed, with tracebacks and crash notes
     exit_code: int = 0
+    timed_out: bool = False  # FAILED: it ran longer than it may
     missing: tuple[Digest, ...] = ()
     worker: str = ""  # where one action runs at a time; a lane of the profile
     node: str = ""  # the machine, where it is not this one

@@ -17,7 +17,8 @@ class FailurePropagation:
 
     def fail(self, node: Consumer, message: str) -> None:
         self._state.failed = True
-        if not self._state.keep_going and not self._state.stopped_by:
+        is_test = isinstance(node, ActionNode) and node.action.is_test
+        if not self._state.keep_going and not is_test and not self._state.stopped_by:
             self._state.stopped_by = node.name
         self._end(node, NodeState.FAILED, message)
 

@@ -79,6 +79,8 @@ class Graph:
         Raises BuildError for an action that does not exist.
         """
         artifacts: list[Artifact] = [artifact for _, artifact in reversed(node.needs)]
+        if isinstance(node, TargetNode):
+            artifacts += node.waits_for
         while artifacts:
             artifact = artifacts.pop()
             if isinstance(artifact, SourceArtifact):
@@ -102,6 +104,8 @@ class Graph:
 
     def files_at_hand(self, node: Consumer) -> Resolved | None:
         """The files of a consumer in the common case, quickly; None in all other cases."""
+        if isinstance(node, TargetNode) and node.waits_for:
+            return None
         return files_at_hand(node.needs, self.sources, self.actions)
 
     def files_of(self, node: Consumer) -> Resolved:

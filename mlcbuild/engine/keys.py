@@ -11,7 +11,8 @@ How an action is expressed in REAPI:
 - Action.salt: canonical JSON of the key schema's version, the mnemonic, whether a stage or a tool is called, which
   outputs are directories, and the salt.
 
-Identifier, owner, description, requirements, cache policy, discoverer and timeout are not part of the key.
+Identifier, owner, description, requirements, cache policy, discoverer, timeout and whether it is a test are not part of
+the key.
 """
 
 from __future__ import annotations

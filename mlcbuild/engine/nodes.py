@@ -66,6 +66,11 @@ class TargetNode:
     def needs(self) -> tuple[tuple[str, Artifact], ...]:
         return self.target.outputs
 
+    @property
+    def waits_for(self) -> tuple[Artifact, ...]:
+        """What has to be made, and is not among its files."""
+        return self.target.builds
+
 
 @dataclass(slots=True, eq=False)
 class ActionNode:

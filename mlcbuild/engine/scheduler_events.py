@@ -18,13 +18,15 @@ class RequestedTarget:
     """A target that the user asked for. `directory` is its own directory, relative to the workspace.
 
     `outputs` are pairs of a path below `directory` and the artifact that is placed there. The path of a directory or of
-    a discovered group ends in "/", or is "" where its files lie right in `directory`. `axes` says which cell of a
-    matrix the target is, as text by axis; it decides nothing.
+    a discovered group ends in "/", or is "" where its files lie right in `directory`. `builds` are artifacts that are
+    made and not placed: what a test needs, where it does not run. `axes` says which cell of a matrix the target is, as
+    text by axis; it decides nothing.
     """
 
     label: str
     directory: str
     outputs: tuple[tuple[str, Artifact], ...]
+    builds: tuple[Artifact, ...] = ()
     axes: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

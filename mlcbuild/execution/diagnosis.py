@@ -35,6 +35,7 @@ class Diagnosis:
     kind: OutcomeKind
     message: str = ""
     exit_code: int = 0
+    timed_out: bool = False
     modules: tuple[str, ...] = field(default=())  # of mlcbuild and the workspace, that a stage loaded
     undeclared: tuple[str, ...] = field(default=())  # paths that a stage tried to read and was denied
     compiled: tuple[str, ...] = field(default=())  # sources that a stage loaded and had to compile
@@ -57,6 +58,7 @@ def diagnose(request: ExecutionRequest, end: ProcessEnd, memory_ran_out: Callabl
             kind=OutcomeKind.FAILED,
             message=f"{name} ran longer than its limit of {limit} and was stopped",
             exit_code=exit_code,
+            timed_out=True,
         )
     if end.out_of_memory:
         message = (

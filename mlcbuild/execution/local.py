@@ -29,7 +29,7 @@ from mlcbuild.execution.fork_clients import ForkClients
 from mlcbuild.execution.layout import LinkedBlob, MissingInputsError, changed, lay_out, vanished
 from mlcbuild.execution.machine_resources import MachineResources, this_machine, unmet_requirement
 from mlcbuild.execution.memory import FreeMemory, KernelKills, available_bytes
-from mlcbuild.execution.output_files import OutputError, store_outputs
+from mlcbuild.execution.output_files import OutputError, store_made, store_outputs
 from mlcbuild.execution.preload import Preloads
 from mlcbuild.execution.sandbox_policy import SandboxPolicies
 from mlcbuild.execution.scratch import Scratch, remove
@@ -70,6 +70,7 @@ class _Task:
             message=diagnosis.message,
             log=log,
             exit_code=diagnosis.exit_code,
+            timed_out=diagnosis.timed_out,
             missing=missing,
             worker="local",
             queued_seconds=started - self.submitted,
@@ -319,6 +320,8 @@ class LocalExecutor:
                 raise LocalEnvironmentError(f"{request.identifier}: {directory.parent} disappeared while it ran")
             if gone := vanished(blobs):
                 raise MissingInputsError(gone)
+            if request.is_test:
+                outputs = store_made(self._store, directory, request.outputs)
             if self._failed_sandboxes is not None:
                 kept = keep_failed_sandbox(directory, self._failed_sandboxes, request.identifier, body)
                 told = f"{diagnosis.message}\n  its directory was kept: {kept} (run.sh in it runs the action again)"

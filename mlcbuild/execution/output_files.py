@@ -28,15 +28,26 @@ class OutputError(Exception):
     """An output is missing, or is something that cannot be stored. The message is for people."""
 
 
-def store_outputs(store: LocalBlobStore, directory: Path, outputs: Sequence[str]) -> tuple[FileEntry, ...]:
+def store_outputs(
+    store: LocalBlobStore, directory: Path, outputs: Sequence[str], *, move: bool = True
+) -> tuple[FileEntry, ...]:
     """Move the files of all declared outputs into the store. Raises OutputError, OSError and the store's errors."""
     stored: dict[Path, Digest] = {}
     entries = []
     for output in collect(directory, outputs):
         if output.file not in stored:
-            stored[output.file] = store.put_file(output.file, move=True)
+            stored[output.file] = store.put_file(output.file, move=move)
         entries.append(FileEntry(path=output.path, digest=stored[output.file], is_executable=output.is_executable))
     return tuple(entries)
+
+
+def store_made(store: LocalBlobStore, directory: Path, outputs: Sequence[str]) -> tuple[FileEntry, ...]:
+    """Copy what an action that failed made of its declared outputs; nothing of outputs that cannot be stored."""
+    made = [path for path in outputs if os.path.lexists(directory / path)]
+    try:
+        return store_outputs(store, directory, made, move=False)
+    except OutputError:
+        return ()
 
 
 def collect(directory: Path, outputs: Sequence[str]) -> list[CollectedFile]:

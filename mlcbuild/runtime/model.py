@@ -65,6 +65,14 @@ class Model:
         """Tokens in the sequence."""
         return len(self._tokens)
 
+    def has_function(self, name: str) -> bool:
+        """Whether the library has an entry function of that name."""
+        try:
+            self._machine.entry(name)
+        except UsageError:
+            return False
+        return True
+
     def reset(self, *, capacity: int) -> None:
         """Begin an empty sequence that can grow to `capacity` tokens.
 

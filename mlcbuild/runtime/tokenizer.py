@@ -10,7 +10,7 @@ import codecs
 import functools
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -71,8 +71,11 @@ class PackageTokenizer:
             raise UsageError("the text is empty: the tokenizer makes no tokens of it")
         return ids
 
-    def encode_chat(self, messages: Sequence[ChatMessage]) -> list[int]:
-        """A conversation through the model's chat template, up to the beginning of the next answer.
+    def encode_chat(
+        self, messages: Sequence[ChatMessage], *, clock: Callable[[], datetime] = datetime.now
+    ) -> list[int]:
+        """A conversation through the model's chat template, up to the beginning of the next answer. `clock` is what
+        templates that name the date ask.
 
         Raises UsageError for a model without a template, StageError for a template that refuses the messages.
         """
@@ -88,7 +91,7 @@ class PackageTokenizer:
             template,
             [{"role": message.role, "content": message.content} for message in messages],
             tokens=special_tokens(self._config),
-            clock=datetime.now,
+            clock=clock,
         )
         ids = self._encode(text, "the text of the chat template", add_special_tokens=False)
         if not ids:

@@ -19,6 +19,7 @@ from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.main import application, main
 from mlcbuild.cli.output import slow_progress
 from mlcbuild.cli.output.text import COLUMNS, cell_width
+from tests.cli.checks_workspace import add_checks
 from tests.cli.conftest import long_folder
 from tests.cli.kernel_workspace import enter_kernel_workspace
 from tests.durations import without_times
@@ -61,6 +62,7 @@ PRINTED: dict[str, tuple[str, ...]] = {
     "show": ("show", "//:model", "CompileKernel", "matmul", "--build", "2"),
     "shutdown": ("shutdown",),
     "verify": ("verify", "{place}/release", "--key", "{key}.pub"),
+    "test": ("test", "//checks:all"),
     "version": ("version",),
 }
 # What is done in the copy before.
@@ -168,6 +170,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = long_folder(tmp_path_factory.mktemp("built"))
     with pytest.MonkeyPatch.context() as patch:
         root = enter_kernel_workspace(folder, patch)
+        add_checks(root)
         tool = folder / "join.sh"
         more = MORE_TARGETS.format(tool=tool, digest=hashlib.sha256(tool.read_bytes()).hexdigest())
         (root / "BUILD.toml").write_text((root / "BUILD.toml").read_text() + more)
@@ -226,7 +229,8 @@ def test_output_at_80_columns(
         # `run` becomes the program that it starts.
         is_replaced = name == "run"
         code = subprocess.call([sys.executable, "-m", "mlcbuild.cli.main", *command]) if is_replaced else main(command)
-        assert code in (0, int(ExitCode.WOULD_RUN) if name == "build" else 0)
+        expected = {"build": ExitCode.WOULD_RUN, "test": ExitCode.TESTS_FAILED}
+        assert code in (0, int(expected.get(name, ExitCode.OK)))
         out, err = capfd.readouterr()
         shown.append(_stable(name, out + err, place, built, server.address))
     snapshot(f"columns-{name}", shown[0])

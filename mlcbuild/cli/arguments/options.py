@@ -59,6 +59,16 @@ class ProgressChoice(enum.StrEnum):
     QUIET = "quiet"
 
 
+class TestOutput(enum.StrEnum):
+    """The values of `--test-output`, Bazel's."""
+
+    __test__ = False  # pytest takes classes of such names for tests
+
+    SUMMARY = "summary"  # logs are files
+    ERRORS = "errors"  # those of tests that did not pass are printed
+    ALL = "all"
+
+
 class AnnotationsChoice(enum.StrEnum):
     """The values of `--annotations`."""
 

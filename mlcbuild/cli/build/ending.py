@@ -35,19 +35,23 @@ class BuildEnding:
             case _:
                 pass
 
-    def exit_code(self, result: BuildResult) -> ExitCode:
+    def exit_code(self, result: BuildResult, *, answers: Collection[str] = ()) -> ExitCode:
+        """`answers` are actions whose failures are no failures of the build: those of tests, which tell them."""
         if result.interrupted:
             return ExitCode.INTERRUPTED
-        if result.success:
+        wrong = [failure for failure in result.failures if failure.identifier not in answers]
+        not_placed = [target for target in result.targets if not target.success and not target.blocked_by]
+        if result.success or (answers and not wrong and not not_placed):
             return ExitCode.OK
-        if self._not_cached and not self._failed:
+        failed = [event for event in self._failed if event.identifier not in answers]
+        if self._not_cached and not failed:
             return ExitCode.WOULD_RUN
-        from_environment = [failure.environment for failure in result.failures]
+        from_environment = [failure.environment for failure in wrong]
         from_environment += [True for target in result.targets if target.environment]
         if from_environment and all(from_environment):
             return ExitCode.LOCAL_ENVIRONMENT
-        if self._failed and all(
-            failed.mnemonic == FETCH_MNEMONIC and failed.identifier not in self.without_pin for failed in self._failed
+        if failed and all(
+            event.mnemonic == FETCH_MNEMONIC and event.identifier not in self.without_pin for event in failed
         ):
             return ExitCode.EXTERNAL_DEPENDENCIES
         return ExitCode.BUILD_FAILED

@@ -17,7 +17,7 @@ from mlcbuild.cli.build.late_executor import LateExecutor
 from mlcbuild.cli.settings.execution import AUTO, ResolvedExecution
 from mlcbuild.cli.settings.remote import ResolvedRemote
 from mlcbuild.cli.workspace.opening import OpenWorkspace
-from mlcbuild.engine.action import Action
+from mlcbuild.engine.action import Action, Artifact
 from mlcbuild.engine.build_events import BuildEvent
 from mlcbuild.engine.driver import Driver
 from mlcbuild.engine.executor import Executor
@@ -28,7 +28,7 @@ from mlcbuild.engine.scheduler_events import RequestedTarget
 from mlcbuild.engine.workspace_lock import WorkspaceLock
 from mlcbuild.rules.analysis import AnalysedTarget, Analysis
 from mlcbuild.rules.fetched import FetchInfo
-from mlcbuild.rules.providers import FilesInfo
+from mlcbuild.rules.providers import FilesInfo, TestInfo
 from mlcbuild.toolchains.table import Toolchains
 
 if TYPE_CHECKING:
@@ -39,14 +39,21 @@ _LOCAL = "local"
 _HERE = ResolvedExecution()
 
 
-def targets_of(analysed: Iterable[AnalysedTarget], *, output: str) -> list[RequestedTarget]:
-    """The targets as the driver takes them; each one's outputs go into its own directory, `OUTPUT/PACKAGE/TARGET`."""
+def targets_of(analysed: Iterable[AnalysedTarget], *, output: str, runs_tests: bool = False) -> list[RequestedTarget]:
+    """The targets as the driver takes them; each one's outputs go into its own directory, `OUTPUT/PACKAGE/TARGET`.
+
+    Of a test, what it runs is made, or with `runs_tests` its result."""
     targets = []
     for target in analysed:
-        files = target.provided(FilesInfo)
+        files, test = target.provided(FilesInfo), target.provided(TestInfo)
         place = "/".join(part for part in (output, target.label.package, target.label.name) if part)
         outputs = files.files if files else ()
-        targets.append(RequestedTarget(label=str(target.label), directory=place, outputs=outputs, axes=target.axes))
+        builds: tuple[Artifact, ...] = ()
+        if test is not None:
+            outputs, builds = (test.files.files, ()) if runs_tests else ((), test.builds)
+        targets.append(
+            RequestedTarget(label=str(target.label), directory=place, outputs=outputs, builds=builds, axes=target.axes)
+        )
     return targets
 
 
@@ -83,6 +90,7 @@ def build_parts(
     keep_going: bool,
     check_determinism: bool,
     recache: bool,
+    rerun_tests: bool = False,
     from_cache_only: bool = False,
     disk_cache: Path | None,
     remote: ResolvedRemote | None,
@@ -152,6 +160,7 @@ def build_parts(
             jobs=0 if uses_ray else jobs or cores,
             keep_going=keep_going,
             rerun=check_determinism or recache,
+            rerun_tests=rerun_tests,
             from_cache_only=from_cache_only,
             remote=cache,
         )

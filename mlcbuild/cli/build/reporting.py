@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -19,9 +19,10 @@ from mlcbuild.cli.log.recording import write_record
 from mlcbuild.cli.output.atomic_file import write_json_atomically
 from mlcbuild.cli.reports.build_report import BuildReport
 from mlcbuild.cli.reports.event_log import EventLog
-from mlcbuild.cli.reports.finished_build import BuildCollector
+from mlcbuild.cli.reports.finished_build import BuildCollector, TestStory
 from mlcbuild.cli.reports.profile import Phase, Profile
 from mlcbuild.cli.settings.history import HistoryLimits
+from mlcbuild.cli.test.results import TestOutcome, TestStatus
 from mlcbuild.cli.workspace.opening import OpenWorkspace
 from mlcbuild.engine.build_events import (
     ActionFinished,
@@ -105,6 +106,17 @@ class Reporting:
     def know_skipped(self, skipped: Mapping[str, str]) -> None:
         """Targets that were left out, with the reasons."""
         self._report.skipped = skipped
+
+    def know_tests(self, outcomes: Sequence[TestOutcome]) -> None:
+        """What came of the tests."""
+        if self._collector:
+            self._collector.tests = {
+                each.test.label: TestStory(
+                    is_skipped=each.status is TestStatus.SKIPPED,
+                    lines=tuple(line for run in each.runs for line in run.lines),
+                )
+                for each in outcomes
+            }
 
     def note(self, message: str) -> None:
         """The user was told this."""

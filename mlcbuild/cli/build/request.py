@@ -12,6 +12,8 @@ from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.reports.ci_reports import CiReports
 from mlcbuild.cli.settings.execution import ExecutionOptions
 from mlcbuild.cli.settings.remote import RemoteOptions
+from mlcbuild.cli.test.request import TestRequest
+from mlcbuild.cli.test.testing import Testing
 from mlcbuild.cli.workspace.opening import OpenWorkspace
 from mlcbuild.rules.analysis import Analysis
 
@@ -43,6 +45,7 @@ class BuildRequest:
     fetch_only: bool = False  # only the external files that the targets need
     quiet_if_current: bool = False  # print no summary if there was nothing to do
     check: Callable[[Analysis], None] = lambda _: None  # may raise an error before anything is built
+    tests: TestRequest | None = None  # run the tests among the targets
 
     def text(self, options: GlobalOptions) -> str:
         """Everything that decides what is built, for the no-op check."""
@@ -70,3 +73,4 @@ class BuildOutcome:
     workspace: OpenWorkspace
     analysis: Analysis
     directories: dict[str, str]  # label → the target's own directory, relative to the workspace
+    tests: Testing | None = None  # with their results, where they were asked for

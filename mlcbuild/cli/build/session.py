@@ -18,6 +18,7 @@ from mlcbuild.cli.console.action_logs import ActionLogs
 from mlcbuild.cli.console.console import Console
 from mlcbuild.cli.console.remote_summary import RemoteSummary
 from mlcbuild.cli.exit_codes import ExitCode
+from mlcbuild.cli.log.stored_results import StoredResults
 from mlcbuild.cli.output.errors import code_of
 from mlcbuild.cli.output.terminal import is_terminal
 from mlcbuild.cli.settings.execution import resolve_execution
@@ -25,6 +26,8 @@ from mlcbuild.cli.settings.history import history_limits
 from mlcbuild.cli.settings.remote import resolve_remote
 from mlcbuild.cli.settings.user_file import user_settings_file
 from mlcbuild.cli.sharding.part import part_of
+from mlcbuild.cli.test.plan import chosen_tests, plan_tests
+from mlcbuild.cli.test.testing import Testing
 from mlcbuild.cli.workspace.opening import files_searched, open_workspace
 from mlcbuild.engine.build_events import TargetSkipped
 from mlcbuild.errors import LocalEnvironmentError
@@ -61,6 +64,7 @@ class _Session:
         self._reporting = Reporting(request, options)
         self._ending = BuildEnding()
         self._no_op = NoOpRecorder()
+        self._testing: Testing | None = None
         self._listeners = Listeners(dropped=self._note)
         self._listeners.add("this command", self._ending)
         self._listeners.add("the no-op record", self._no_op)
@@ -75,11 +79,14 @@ class _Session:
             environment, settings = self._options.environment, workspace.settings
             remote = resolve_remote(request.remote, environment, settings, recache=request.recache)
             execution = resolve_execution(request.execution, environment, settings)
-            if request.recache or (remote and remote.sends_what_was_found):
+            if request.tests or request.recache or (remote and remote.sends_what_was_found):
                 self._no_op.forbid()  # There is something to do each time.
         self._reporting.know_workspace(workspace, loaded, history_limits(environment))
         with self._reporting.phase("analyse"):
-            part = part_of(workspace.analyse(loaded), workspace.root, shard=request.shard, timings=request.timings)
+            analysed = workspace.analyse(loaded)
+            if request.tests:
+                analysed = chosen_tests(analysed, loaded, request.tests)
+            part = part_of(analysed, workspace.root, shard=request.shard, timings=request.timings)
             analysis = part.analysis
             self._reporting.know_skipped(part.skipped)
             cells = {str(label): target for label, target in loaded.targets.items()} if part.skipped else {}
@@ -89,7 +96,15 @@ class _Session:
             for note in part.notes:
                 self._reporting.note(note)
             wanted = fetched_targets(analysis) if request.fetch_only else analysis.requested
-            targets = targets_of(wanted, output=f"{workspace.settings.output}/{loaded.configuration.name}")
+            output = f"{workspace.settings.output}/{loaded.configuration.name}"
+            targets, actions = targets_of(wanted, output=output), analysis.actions
+            if request.tests:
+                plan = plan_tests(analysis, loaded, request.tests, output=output)
+                targets, actions = list(plan.targets), plan.actions
+                self._testing = Testing(
+                    request.tests, plan.tests, root=workspace.root, skipped=part.skipped, style=self._style
+                )
+                self._testing.listen(self._listeners)
             request.check(analysis)
             self._ending.without_pin = frozenset(
                 action.identifier
@@ -111,6 +126,7 @@ class _Session:
             quiet=request.progress is ProgressChoice.QUIET,
             verbose=request.verbose,
             width=lambda: self._options.width(sys.stderr),
+            tests=self._testing,
         )
         self._listeners.add("progress", console)
         try:
@@ -118,13 +134,14 @@ class _Session:
                 self._reporting.phase("build"),
                 build_parts(
                     workspace,
-                    analysis.actions,
+                    actions,
                     jobs=request.jobs,
                     execution=execution,
                     keep_going=request.keep_going or request.from_cache_only,  # so that the list is complete
                     from_cache_only=request.from_cache_only,
                     check_determinism=request.check_determinism,
                     recache=request.recache,
+                    rerun_tests=request.tests is not None and not request.tests.uses_cached,
                     disk_cache=request.disk_cache,
                     remote=remote,
                     listeners=[self._listeners],
@@ -136,7 +153,9 @@ class _Session:
                 try:
                     if notice := network_cache_notice(parts.store.root):
                         self._hint(notice)
-                    result = parts.driver.build(analysis.actions, targets)
+                    if self._testing:
+                        self._testing.use(parts.store, StoredResults(request.disk_cache).log)
+                    result = parts.driver.build(actions, targets)
                 finally:
                     self._reporting.remote_summary = RemoteSummary.of(parts.remote)
                 self._no_op.save(
@@ -153,7 +172,12 @@ class _Session:
                 )
         finally:
             console.close()
-        code = self._ending.exit_code(result)
+        if self._testing:
+            self._testing.conclude(result)
+            code = self._testing.exit_code(self._ending.exit_code(result, answers=self._testing.answers))
+            self._reporting.know_tests(self._testing.outcomes)
+        else:
+            code = self._ending.exit_code(result)
         lines = self._ending.lines(
             code,
             style=self._style,
@@ -171,6 +195,7 @@ class _Session:
             workspace=workspace,
             analysis=analysis,
             directories={target.label: target.directory for target in targets},
+            tests=self._testing,
         )
 
     def close(self, code: ExitCode, failure: BaseException | None) -> None:

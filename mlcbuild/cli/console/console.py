@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TextIO
+from typing import Protocol, TextIO
 
 from mlcbuild.cli.console.action_messages import failure_lines, log_lines, ran_line
 from mlcbuild.cli.console.action_names import full_title
@@ -36,12 +36,22 @@ _FIRST_SUMMARY_SECONDS = 10.0  # without a terminal; the next ones come at each 
 _LONGEST_SILENCE_SECONDS = 300.0  # some CI services end a job that prints nothing for ten minutes
 
 
+class TellsOfTests(Protocol):
+    """Says what is written of tests."""
+
+    def lines_about(self, event: ActionFinished) -> list[str] | None:
+        """Of an action that is a run of a test; None of another."""
+        ...
+
+    def is_test(self, label: str) -> bool: ...
+
+
 class Console:
     """Writes to `stream`; `live` allows it to move the cursor. With `quiet` it writes failures and notes alone, with
     `verbose` also a line for each action that ran.
 
     `keep_log` stores an action's log and returns its path, "" if it stored none. `width` returns the columns into which
-    lines are wrapped, 0 for lines of any length, and `clock` seconds.
+    lines are wrapped, 0 for lines of any length, and `clock` seconds. Of runs of tests, `tests` tells instead.
     """
 
     def __init__(
@@ -56,6 +66,7 @@ class Console:
         verbose: bool = False,
         width: Callable[[], int] = lambda: 0,
         clock: Callable[[], float] = time.monotonic,
+        tests: TellsOfTests | None = None,
     ) -> None:
         self._stream = stream
         self._style = style
@@ -65,6 +76,7 @@ class Console:
         self._verbose = verbose
         self._width = width
         self._clock = clock
+        self._tests = tests
         self._progress = Progress()
         self._began: float | None = None  # the clock when the build began; None before and after a build
         self._next_summary = _FIRST_SUMMARY_SECONDS  # since the build began
@@ -89,12 +101,14 @@ class Console:
                     self._say(self._about_action(event))
                 case Notice():
                     self._say([f"{self._style.warning('note:')} {text.printable(event.message)}"])
+                case TargetFinished() if self._tests and self._tests.is_test(event.label):
+                    pass  # The summary of the tests tells it.
                 case TargetFinished() if not event.success and not self._progress.is_not_cached(event.blocked_by):
                     self._write(self._failed_targets.failed(event, self._style))
                 case BuildFinished():
                     self._write(self._failed_targets.lines(self._style))
                     self._stop_drawing()
-                    if not self._area and not self._quiet:
+                    if not self._area and not self._quiet and not self._tests:
                         self._say([text.printable(line) for line in self._table.lines()])
                 case _:
                     pass
@@ -125,6 +139,8 @@ class Console:
 
     def _about_action(self, event: ActionFinished) -> list[str]:
         counter = self._progress.counter
+        if self._tests and (lines := self._tests.lines_about(event)) is not None:
+            return lines
         if event.status is ActionStatus.FAILED:
             if event.shared_with:
                 return []  # The action that ran has told it, with the targets that share it.

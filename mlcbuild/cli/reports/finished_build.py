@@ -96,6 +96,7 @@ class TargetResult:
     outputs: tuple[FileEntry, ...] = ()
     failures: tuple[FailedAction, ...] = ()
     location: Location | None = None  # where its table begins
+    test: tuple[str, ...] = ()  # what it measured, if it is a test
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +140,16 @@ class FinishedBuild:
         return sum(target.outcome is outcome for target in self.targets)
 
 
+@dataclass(frozen=True, kw_only=True)
+class TestStory:
+    """What a report says of a test, beside its target: why it was skipped, or what it measured."""
+
+    __test__ = False
+
+    is_skipped: bool
+    lines: tuple[str, ...] = ()
+
+
 class BuildCollector:
     """Listens to a build. `finish` also works for a command that ended before a build began."""
 
@@ -150,6 +161,7 @@ class BuildCollector:
         self._finished: BuildFinished | None = None
         self._digest_function = ""
         self._skipped: dict[str, str] = {}
+        self.tests: Mapping[str, TestStory] = {}
         self.locate: Callable[[str], Location | None] = lambda _: None  # the place of a target, by its label
 
     def __call__(self, event: BuildEvent) -> None:
@@ -185,7 +197,8 @@ class BuildCollector:
         remote: RemoteSummary | None,
     ) -> FinishedBuild:
         """`failure` is the exception that ended the command, None for a build that came to its end."""
-        ended = list(self._totals.actions())
+        left_out = {label: " ".join(test.lines) for label, test in self.tests.items() if test.is_skipped}
+        ended = [event for event in self._totals.actions() if event.owner not in left_out]
         by_name = {event.identifier: event for event in ended}
         failed = [
             FailedAction(event=event, log=event.log or _log_of(event.shared_with, by_name))
@@ -195,7 +208,9 @@ class BuildCollector:
         of_owner: dict[str, list[FailedAction]] = {}
         for each in failed:
             of_owner.setdefault(each.event.owner, []).append(each)
-        labels = dict.fromkeys((*sorted(self._requested), *sorted(of_owner)))
+        labels = dict.fromkeys(
+            label for label in (*sorted(self._requested), *sorted(of_owner)) if label not in left_out
+        )
         found = [self._target(label, of_owner.get(label, ())) for label in labels]
         # A platform, or a model, has nothing to build.
         targets = [each for each in found if each.has_actions or each.outputs or each.outcome is not Outcome.BUILT]
@@ -213,7 +228,7 @@ class BuildCollector:
             wall_seconds=wall_seconds,
             digest_function=self._digest_function,
             targets=tuple(sorted(targets, key=lambda target: (urgency.get(target.outcome, 3), target.label))),
-            skipped=dict(sorted(self._skipped.items())),
+            skipped=dict(sorted({**self._skipped, **left_out}.items())),
             failures=tuple(each for each in failed if each.event.shared_with not in by_name),
             ran=tuple(sorted((event for event in ended if event.seconds), key=lambda event: -event.seconds)),
             errors=errors,
@@ -247,6 +262,7 @@ class BuildCollector:
             outputs=event.output_files if event is not None and event.success else (),
             failures=tuple(failures),
             location=self.locate(label),
+            test=self.tests[label].lines if label in self.tests else (),
         )
 
 

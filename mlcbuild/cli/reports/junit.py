@@ -121,7 +121,7 @@ def _told(failed: FailedAction) -> str:
 
 
 def _account(target: TargetResult) -> str:
-    """What ran and came from where, then each output with its digest."""
+    """What a test measured, what ran and came from where, then each output with its digest."""
     counts = (
         (target.total.ran, "ran"),
         (target.up_to_date, "up to date"),
@@ -129,7 +129,7 @@ def _account(target: TargetResult) -> str:
         (target.from_remote, "from remote"),
     )
     head = "actions: " + (", ".join(f"{count} {word}" for count, word in counts if count) or "none that ended")
-    return "\n".join([head, *(f"{entry.path} {entry.digest}" for entry in target.outputs)])
+    return "\n".join([*target.test, head, *(f"{entry.path} {entry.digest}" for entry in target.outputs)])
 
 
 def _seconds(value: float) -> str:

@@ -36,6 +36,7 @@ def request_to_json(request: ExecutionRequest) -> dict[str, Any]:
         "toolchains": request.toolchains,
         "distributions": request.distributions,
         "code": request.code,
+        "is_test": request.is_test,
     }
 
 
@@ -58,6 +59,7 @@ def request_from_json(value: Mapping[str, Any]) -> ExecutionRequest:
         toolchains=tuple(value["toolchains"]),
         distributions=tuple(value["distributions"]),
         code=tuple(value["code"]),
+        is_test=value["is_test"],
     )
 
 
@@ -69,6 +71,7 @@ def outcome_to_json(outcome: ExecutionOutcome) -> dict[str, Any]:
         "outputs": entries_to_json(outcome.outputs),
         "message": outcome.message,
         "exit_code": outcome.exit_code,
+        "timed_out": outcome.timed_out,
         "missing": [str(digest) for digest in outcome.missing],
         "worker": outcome.worker,
         "node": outcome.node,

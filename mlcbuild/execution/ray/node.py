@@ -191,7 +191,7 @@ class NodeWorker:
 
         Blobs that are `doubted` stay here: they were sent to the remote before, and were not there later.
         """
-        if self._shares_store or outcome.kind is not OutcomeKind.SUCCEEDED:
+        if self._shares_store or not outcome.outputs:
             return [], []
         digests = sorted({entry.digest for entry in outcome.outputs}, key=lambda digest: digest.size_bytes)
         small: list[bytes] = []

@@ -1,0 +1,1 @@
+"""`mlcbuild test`: which targets are tests, their runs, and what came of them."""
