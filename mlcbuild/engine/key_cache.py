@@ -49,7 +49,9 @@ class StageImplementations(Protocol):
 
 
 # Fields that are not in the key, and inputs, which are in it as the files that they resolve to.
-_NOT_IN_KEY = ("identifier", "owner", "inputs", "cache", "requirements", "manifest", "discoverer", "description")
+_NOT_IN_KEY = (
+    *("identifier", "owner", "inputs", "cache", "requirements", "manifest", "discoverer", "is_test", "description"),
+)
 _definition_of = attrgetter(*(field.name for field in fields(Action) if field.name not in (*_NOT_IN_KEY, "command")))
 _stage_of = attrgetter(*(field.name for field in fields(StageCall)))
 _MARSHAL_VERSION = 2  # later versions write equal values differently

@@ -245,6 +245,7 @@ def _stable(name: str, text: str, place: Path, built: Path, server: str) -> str:
     text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(,?  ?)[0-9a-f]{8}", r"2026-11-29 12:00:00\1c0ffee00", text)
     text = re.sub(r"\b[0-9a-f]{16}(?:[0-9a-f]{48})?\b|\b[0-9a-f]{12}\b|SHA256:[A-Za-z0-9+/]{43}", "DIGEST", text)
     text = re.sub(r"\d[\d,.]* ?([kMGT]?B|ms|%)(?!\w)", "N", text)
+    text = re.sub(r"(?<= in )\d+\.\ds(?!\w)", "0.0s", text)
     text = re.sub(r"(?<![\d.])\d+\.\d\d(?![\d.])", "0.00", text)
     text = re.sub(r"\d+(?:\.\d+){2,}\S*", "1.2.3", text)
     text = re.sub(r"\d+( blobs| +N\n)", r"N\1", text)

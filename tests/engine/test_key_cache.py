@@ -104,6 +104,7 @@ IRRELEVANT: dict[str, Any] = {
     "owner": "//c:d",
     "cache": CachePolicy.LOCAL,
     "requirements": ExecutionRequirements(cpus=7),
+    "is_test": True,
     "description": ActionDescription(text="says more"),
 }
 
