@@ -130,9 +130,7 @@ def test_logits_that_are_no_numbers_are_told_with_their_window(number: float) ->
 
 def test_progress_is_told_a_window_at_a_time() -> None:
     told: list[tuple[int, int]] = []
-    measure_perplexity(
-        model_of(table()), [0, 1] * 5, window=4, stride=4, done=lambda *each: told.append(each)
-    )
+    measure_perplexity(model_of(table()), [0, 1] * 5, window=4, stride=4, done=lambda *each: told.append(each))
     assert told == [(1, 3), (2, 3), (3, 3)]
 
 

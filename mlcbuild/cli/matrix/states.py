@@ -12,7 +12,7 @@ from mlcbuild.cli.log.records import iterate
 from mlcbuild.cli.matrix.cell import CellState, MatrixCell
 from mlcbuild.engine.survey import ActionState, Survey, SurveyedAction
 from mlcbuild.rules.analysis import Analysis
-from mlcbuild.rules.providers import FilesInfo
+from mlcbuild.rules.providers import FilesInfo, TestInfo
 from mlcbuild.workspace.label import Label
 from mlcbuild.workspace.target import Target
 
@@ -22,8 +22,8 @@ _HAVE_RESULTS = (ActionState.UP_TO_DATE, ActionState.CACHED)
 
 def shown_labels(analysis: Analysis) -> tuple[Label, ...]:
     """The requested targets that have files, without those that another requested one needs: a build of that one
-    builds them as well."""
-    requested = [target.label for target in analysis.requested]
+    builds them as well. Tests have none, and hide nothing that they run."""
+    requested = [target.label for target in analysis.requested if not target.provided(TestInfo)]
     needed: set[Label] = set()
     pending = [found for label in requested for found in analysis.needs[label]]
     while pending:
