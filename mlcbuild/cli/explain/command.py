@@ -45,8 +45,8 @@ def explain_targets(request: ExplainRequest, output: OutputFormat, options: Glob
     analysis = workspace.analyse(loaded)
     for note in skipped_notes(analysis):
         options.note(note)
-    output = f"{workspace.settings.output}/{loaded.configuration.name}"
-    targets = targets_of(analysis.requested, output=output, runs_tests=True)
+    folder = f"{workspace.settings.output}/{loaded.configuration.name}"
+    targets = targets_of(analysis.requested, output=folder, runs_tests=True)
     other = OtherMachine.read(request.against) if request.against else None
     if request.build:
         chosen(record_directory(options), request.build)  # An error in it is told before the work.
