@@ -3,6 +3,7 @@ definition."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -100,3 +101,101 @@ def _awq_words(integers: Array) -> Array:
         for nibble, output in enumerate(order):
             words[:, column] |= integers[column * 8 + output].astype(np.uint32) << np.uint32(4 * nibble)
     return words.view(np.int32)
+
+
+def packed(integers: Array, bits: int) -> Array:
+    """(n, m) → (n, m · bits / 32) int32: integer i of a row has the bits from i · bits on, counted from the low end of
+    the first word."""
+    words = np.zeros((len(integers), -(-integers.shape[1] * bits // 32)), np.uint64)
+    for place in range(integers.shape[1]):
+        word, shift = divmod(place * bits, 32)
+        shifted = integers[:, place].astype(np.uint64) << np.uint64(shift)
+        words[:, word] |= shifted & np.uint64(0xFFFFFFFF)
+        if shift + bits > 32:
+            words[:, word + 1] |= shifted >> np.uint64(32)
+    return words.astype(np.uint32).view(np.int32)
+
+
+def gptq(group: int, bits: int, *, act_order: bool = False, offset: int = 1, symmetric: bool = False) -> Quantizer:
+    """AutoGPTQ's layout; the first version stores zero points less one."""
+
+    def quantize(numbers: Array, random: np.random.Generator) -> tuple[dict[str, Array], Array]:
+        codes, zeros, scales = random_groups(numbers, random, group=group, bits=bits, symmetric=symmetric)
+        zeros = np.maximum(zeros, offset)
+        group_of = np.arange(codes.shape[1]) // group
+        if act_order:
+            group_of = random.permutation(group_of)
+        wide = codes.astype(np.float16) - zeros[:, group_of].astype(np.float16)
+        parts = {
+            "qweight": np.ascontiguousarray(packed(codes, bits).T),
+            "qzeros": packed(np.ascontiguousarray(zeros.T) - np.uint8(offset), bits),
+            "scales": np.ascontiguousarray(scales.T),
+            "g_idx": group_of.astype(np.int32),
+        }
+        return parts, wide * scales[:, group_of]
+
+    return quantize
+
+
+def pack_quantized(group: int, bits: int, *, symmetric: bool = True) -> Quantizer:
+    """The format pack-quantized of compressed-tensors."""
+
+    def quantize(numbers: Array, random: np.random.Generator) -> tuple[dict[str, Array], Array]:
+        width = numbers.shape[1] if group < 0 else group
+        codes, zeros, scales = random_groups(numbers, random, group=width, bits=bits, symmetric=symmetric)
+        parts = {
+            "weight_packed": packed(codes, bits),
+            "weight_scale": scales,
+            "weight_shape": np.array(numbers.shape, np.int64),
+        }
+        if not symmetric:
+            parts["weight_zero_point"] = np.ascontiguousarray(packed(np.ascontiguousarray(zeros.T), bits).T)
+        return parts, restore(codes, zeros, scales)
+
+    return quantize
+
+
+def four_bits(block: int, *, nested: int | None = None, kind: str = "nf4") -> Quantizer:
+    """bitsandbytes' 4 bits: any table of 16 numbers, a scale a block, which may be a byte with a scale of its own."""
+
+    def quantize(numbers: Array, random: np.random.Generator) -> tuple[dict[str, Array], Array]:
+        codes = random.integers(0, 16, numbers.size).astype(np.uint8)
+        blocks = -(-numbers.size // block)
+        table = np.sort(random.uniform(-1, 1, 16)).astype(np.float32)
+        state: dict[str, object] = {
+            "quant_type": kind,
+            "blocksize": block,
+            "dtype": "float16",
+            "shape": list(numbers.shape),
+        }
+        parts = {"weight": (codes[0::2] << 4 | codes[1::2]).reshape(-1, 1), "weight.quant_map": table}
+        if nested is None:
+            scales = random.uniform(0.01, 0.1, blocks).astype(np.float32)
+            parts["weight.absmax"] = scales
+        else:
+            stored = random.integers(0, 256, blocks).astype(np.uint8)
+            map_of = np.sort(random.uniform(-1, 1, 256)).astype(np.float32)
+            largest = random.uniform(0.01, 0.1, -(-blocks // nested)).astype(np.float32)
+            scales = np.array(
+                [map_of[byte] * largest[place // nested] + np.float32(0.05) for place, byte in enumerate(stored)],
+                np.float32,
+            )
+            parts |= {
+                "weight.absmax": stored,
+                "weight.nested_absmax": largest,
+                "weight.nested_quant_map": map_of,
+            }
+            state |= {"nested_blocksize": nested, "nested_dtype": "float32", "nested_offset": 0.05}
+        text = np.frombuffer(json.dumps(state).encode(), np.uint8)
+        restored = (table[codes] * np.repeat(scales, block)[: numbers.size]).astype(np.float16)
+        return {**parts, f"weight.quant_state.bitsandbytes__{kind}": text}, restored.reshape(numbers.shape)
+
+    return quantize
+
+
+def eight_bits(numbers: Array, random: np.random.Generator) -> tuple[dict[str, Array], Array]:
+    """bitsandbytes' LLM.int8()."""
+    codes = random.integers(-127, 128, numbers.shape).astype(np.int8)
+    largest = random.uniform(0.01, 0.5, len(numbers)).astype(np.float32)
+    restored = codes.astype(np.float32) * (largest / np.float32(127))[:, np.newaxis]
+    return {"weight": codes, "SCB": largest, "weight_format": np.zeros((), np.uint8)}, restored

@@ -15,14 +15,58 @@ from mlcbuild.compiler.weights.operations import carry_out
 from mlcbuild.compiler.weights.quantized_source import with_quantized
 from mlcbuild.compiler.weights.source import WeightSource, open_source
 from mlcbuild.errors import StageError
-from tests.compiler.quantized_checkpoints import Quantizer, awq, quantized_tensors, write
+from tests.compiler.quantized_checkpoints import (
+    Quantizer,
+    awq,
+    eight_bits,
+    four_bits,
+    gptq,
+    pack_quantized,
+    quantized_tensors,
+    write,
+)
 from tests.compiler.resolving import parameters_of, readers
 from tests.compiler.test_stages_weights import imported, quantized
 from tests.compiler.tiny_llama import TINY_LLAMA
 from tests.compiler.tiny_models import Array
 
 AWQ: dict[str, object] = {"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemm", "zero_point": True}
-FORMATS: dict[str, tuple[dict[str, object], Quantizer]] = {"awq": (AWQ, awq(32))}
+GPTQ: dict[str, object] = {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False, "sym": False}
+NF4: dict[str, object] = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
+INT8: dict[str, object] = {"quant_method": "bitsandbytes", "load_in_8bit": True, "llm_int8_threshold": 6.0}
+
+
+def packed_config(**weights: object) -> dict[str, object]:
+    """A `quantization_config` as llm-compressor writes it."""
+    arguments = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 32, **weights}
+    return {
+        "quant_method": "compressed-tensors",
+        "format": "pack-quantized",
+        "quantization_status": "compressed",
+        "ignore": ["lm_head"],
+        "kv_cache_scheme": None,
+        "config_groups": {
+            "group_0": {"targets": ["Linear"], "weights": arguments, "input_activations": None, "format": None}
+        },
+    }
+
+
+FORMATS: dict[str, tuple[dict[str, object], Quantizer]] = {
+    "awq": (AWQ, awq(32)),
+    "gptq": (GPTQ, gptq(32, 4)),
+    "gptq act-order": ({**GPTQ, "desc_act": True}, gptq(32, 4, act_order=True)),
+    "gptq 3 bits": ({**GPTQ, "bits": 3}, gptq(64, 3)),
+    "gptq 8 bits of the second version": ({**GPTQ, "bits": 8, "checkpoint_format": "gptq_v2"}, gptq(32, 8, offset=0)),
+    "pack-quantized": (packed_config(), pack_quantized(32, 4)),
+    "pack-quantized by rows": (
+        packed_config(num_bits=8, strategy="channel", group_size=None),
+        pack_quantized(-1, 8),
+    ),
+    "pack-quantized asymmetric": (packed_config(symmetric=False), pack_quantized(32, 4, symmetric=False)),
+    "nf4": (NF4, four_bits(64)),
+    "nf4 nested": ({**NF4, "bnb_4bit_use_double_quant": True}, four_bits(64, nested=16)),
+    "int8": (INT8, eight_bits),
+}
 Q_PROJ = "model.layers.0.self_attn.q_proj"
 
 
@@ -34,10 +78,10 @@ def opened(path: Path, quantization: Mapping[str, object]) -> WeightSource:
     return with_quantized(open_source(path), parameters_of(config_of(quantization)).quantized, readers())
 
 
-def package(directory: Path, source: Path, quantization: Mapping[str, object], scheme: str) -> dict[str, bytes]:
-    """The weights of a package of a checkpoint."""
+def package(directory: Path, source: Path, config: Mapping[str, object], scheme: str) -> dict[str, bytes]:
+    """The weights of a package of a checkpoint, by name."""
     directory.mkdir(exist_ok=True)
-    imported(directory, source, config_of(quantization) if quantization else TINY_LLAMA)
+    imported(directory, source, config)
     quantized(directory, scheme)
     return tensors_of(directory)
 
@@ -69,8 +113,8 @@ def test_what_is_restored_is_what_the_format_defines(name: str, tmp_path: Path) 
 def test_the_weights_of_a_package_are_those_of_the_restored_checkpoint(name: str, tmp_path: Path) -> None:
     quantization, quantizer = FORMATS[name]
     stored, restored = quantized_tensors(config_of(quantization), quantizer)
-    one = package(tmp_path / "one", write(tmp_path / "one.safetensors", stored), quantization, "q0f16")
-    other = package(tmp_path / "other", write(tmp_path / "other.safetensors", restored), {}, "q0f16")
+    one = package(tmp_path / "one", write(tmp_path / "one.safetensors", stored), config_of(quantization), "q0f16")
+    other = package(tmp_path / "other", write(tmp_path / "other.safetensors", restored), TINY_LLAMA, "q0f16")
     assert one == other
 
 
@@ -122,7 +166,7 @@ def test_damaged_awq_checkpoints_are_told(changes: Mapping[str, Array | None], m
     changed = {**stored, **{f"{Q_PROJ}.{name}": array for name, array in changes.items()}}
     path = write(tmp_path / "model.safetensors", {name: array for name, array in changed.items() if array is not None})
     with pytest.raises(StageError, match=message):
-        package(tmp_path, path, AWQ, "q0f16")
+        package(tmp_path, path, config_of(AWQ), "q0f16")
 
 
 def test_modules_that_are_left_as_they_are_are_read_so(tmp_path: Path) -> None:

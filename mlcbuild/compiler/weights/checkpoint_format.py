@@ -70,7 +70,8 @@ def quantized_checkpoint(
         of_method = [one for one in formats if one.method == method and name != "quantization"]
         for one in of_method:
             if not one.forms or form in one.forms:
-                made = one.resolve(table.without("quant_method", "format"))
+                read = ("quant_method", "format") if one.forms else ("quant_method",)
+                made = one.resolve(table.without(*read))
                 return QuantizedCheckpoint(format=one.name, configuration=json_values.encode(made))
         if of_method:
             known = ", ".join(sorted(form for one in of_method for form in one.forms))

@@ -61,6 +61,16 @@ class IntegerMatrix:
             return narrow(groups.reshape(self.codes.shape), self.scale_dtype)
 
 
+def restored_columns(codes: Array, zeros: Array, scales: Array, dtype: str, group_of: Array) -> Array:
+    """The numbers of codes (rows, columns), of which each column is of the group that `group_of` says: zeros and scales
+    are (rows, groups), and scales of a checkpoint's type `dtype`."""
+    numbers = codes.astype(np.float32)
+    numbers -= zeros.astype(np.float32)[:, group_of]
+    with np.errstate(over="ignore", invalid="ignore"):
+        numbers *= wide(scales, dtype)[:, group_of]
+        return narrow(numbers, dtype)
+
+
 def carried_out(operations: Sequence[Operation], matrices: Sequence[IntegerMatrix]) -> IntegerMatrix | None:
     """What operations make of matrices; None where that has no groups of columns with one scale each.
 

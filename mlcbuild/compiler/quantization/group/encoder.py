@@ -33,15 +33,17 @@ import ml_dtypes
 import numpy as np
 
 from mlcbuild.compiler.quantization.group.scheme import GroupScheme
+from mlcbuild.compiler.quantization.integers import regrouped
 from mlcbuild.compiler.quantization.scheme import Weight
-from mlcbuild.compiler.weights.tensor import Array
+from mlcbuild.compiler.weights.integers import IntegerMatrix
+from mlcbuild.compiler.weights.tensor import Array, dtype_of
 
 # Rows are done in blocks, so that the temporaries of a large embedding stay small.
 _BLOCK_ELEMENTS = 1 << 22
 
 
 class GroupEncoder:
-    """The `Encoder` of a scheme of integers in groups."""
+    """The `IntegerEncoder` of a scheme of integers in groups."""
 
     def __init__(self, scheme: GroupScheme) -> None:
         self.scheme = scheme
@@ -55,6 +57,41 @@ class GroupEncoder:
         if self.scheme.is_by_columns(weight.role):
             return np.ascontiguousarray(packed.T), np.ascontiguousarray(scale.T)
         return packed.reshape(words.shape), scale.reshape(scales.shape)
+
+    def store(self, weight: Weight, matrix: IntegerMatrix) -> tuple[Array, ...] | None:
+        """Integers are stored as the differences from their zeros. Those from -max_int to max_int + 1 fit into the
+        bits, and so do those from -max_int - 1 to max_int, whose signs a negative scale turns: so every integer with a
+        sign fits, whatever its group holds."""
+        scheme = self.scheme
+        if not scheme.covers(weight.role):
+            return None
+        columns = matrix.codes.shape[-1]
+        found = regrouped(
+            matrix,
+            group_size=scheme.group_size,
+            groups=scheme.groups(columns),
+            dtype=dtype_of(scheme.model_dtype),
+            largest=scheme.max_int + 1,
+        )
+        if found is None:
+            return None
+        zeros, scales = (array.reshape(-1, array.shape[-1]) for array in found)
+        codes = self._whole_groups(matrix.codes.reshape(-1, columns))
+        groups = codes.reshape(len(codes), -1, scheme.group_size).astype(np.int16)
+        groups -= zeros[:, :, np.newaxis].astype(np.int16)
+        flat = groups.reshape(len(codes), -1)
+        flat[:, columns:] = 0
+        is_negated = groups.min(axis=2) < -scheme.max_int
+        groups *= np.where(is_negated, -1, 1).astype(np.int16)[:, :, np.newaxis]
+        if groups.min() < -scheme.max_int or groups.max() > scheme.max_int + 1:
+            return None
+        groups += scheme.max_int
+        flat[:, columns:] = 0
+        words, stored_scales = scheme.stored(weight)
+        packed, scale = self.pack(flat.astype(np.uint8)), np.where(is_negated, -scales, scales)
+        if scheme.is_by_columns(weight.role):
+            return np.ascontiguousarray(packed.T), np.ascontiguousarray(scale.T)
+        return packed.reshape(words.shape), scale.reshape(stored_scales.shape)
 
     def decode(self, weight: Weight, stored: Sequence[Array]) -> Array:
         if not self.scheme.covers(weight.role):
