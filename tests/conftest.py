@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -34,6 +35,13 @@ def pytest_configure() -> None:
     """What is printed has lines of any length, where a test does not say otherwise: a process of pytest-xdist is told
     the width of the terminal."""
     os.environ.pop("COLUMNS", None)
+
+
+@pytest.fixture(autouse=True)
+def _commands_end_with_their_test() -> Iterator[None]:
+    """Commands leave what they made to the end of their process (`mlcbuild.workspace.collector`), which many share."""
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,9 @@
 
 An action is a function from files to files. Values describe it completely. Its key is computed from them and from the
 digests of its inputs, once those are known (`mlcbuild.engine.keys`).
+
+Values of which an action has many have no slots: Python restores a frozen object with slots by running code for it,
+which would be a third of the time to read the actions of a workspace back.
 """
 
 from __future__ import annotations
@@ -19,14 +22,14 @@ _NO_RELATIVE_PATH = re.compile(r"(?:^|/)(?:\.{0,2}/|\.{1,2}\Z)|^\Z")
 JsonValue = None | bool | int | float | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+@dataclass(frozen=True, kw_only=True, order=True)
 class SourceArtifact:
     """A file of the workspace, by its path relative to the workspace root, with `/`."""
 
     path: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+@dataclass(frozen=True, kw_only=True, order=True)
 class DerivedArtifact:
     """An output of an action: a file, a directory (its path ends in `/`), or a file inside such a directory.
 
@@ -37,7 +40,7 @@ class DerivedArtifact:
     path: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+@dataclass(frozen=True, kw_only=True, order=True)
 class DiscoveredArtifacts:
     """All artifacts of a named group, which the manifest of a discovering action will announce."""
 
@@ -48,7 +51,7 @@ class DiscoveredArtifacts:
 Artifact = SourceArtifact | DerivedArtifact | DiscoveredArtifacts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Input:
     """Where an artifact lies in the action's directory.
 
@@ -89,7 +92,7 @@ class StageCall:
         return tuple(sorted({name.partition(":")[0] for name in (self.function, *named)}))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ToolCall:
     """Runs a program. `arguments` are those of exec; the first is a path in the action's directory."""
 

@@ -89,7 +89,7 @@ class Snapshots:
         mark_used(str(path))
         looked_for = dict(zip(head["looked_for"], head["kinds"], strict=True))
         observed = ObservedPaths(read=frozenset(head["read"]), looked_for=looked_for)
-        return dataclasses.replace(value, observed=observed), _digest(pickled)
+        return dataclasses.replace(value, observed=observed), checksum_of_bytes(pickled).hex()
 
     def _is_current(self, head: dict[str, Any]) -> bool:
         same_kinds: bool = kinds_of(self.root, head["looked_for"]) == head["kinds"]
@@ -120,7 +120,7 @@ class Snapshots:
         with contextlib.suppress(OSError):  # A disk that cannot take it only makes the next command slower.
             write_atomically(path, b"\n".join((_FORM, checksum_of_bytes(rest).hex().encode(), rest)))
             _limit(path.parent)
-        return _digest(pickled)
+        return checksum_of_bytes(pickled).hex()
 
     def _path(self, name: str) -> Path:
         return self.state_directory / DIRECTORY / name
@@ -143,10 +143,6 @@ class _Reader(pickle.Unpickler):
 def _surroundings() -> list[object]:
     """What may decide any value besides files: the program, the machine, and whose rights count."""
     return [program_identity(), os.uname().machine, os.geteuid()]
-
-
-def _digest(pickled: bytes) -> str:
-    return hashlib.blake2b(pickled, digest_size=32).hexdigest()
 
 
 def _limit(folder: Path) -> None:
