@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcbuild.cache.digest import Digest
-from mlcbuild.cli.build.parts import targets_of
+from mlcbuild.cli.build.targets import targets_of
 from mlcbuild.cli.workspace.opening import open_workspace
 from mlcbuild.compiler.manifest import VERSION
 from mlcbuild.engine.action import Action

@@ -6,8 +6,9 @@ A listing is stored once for each implementation, beside the results that were m
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 _VERSION = 1
 WHOLE_MODULE = "*"  # the name under which a module's own digest stands among those of its definitions
@@ -89,3 +90,24 @@ def _changed_parts(before: CodeListing, now: CodeListing) -> Iterator[CodeChange
         if before.parts.get(part) != now.parts.get(part):
             kind = "new" if part not in before.parts else "gone" if part not in now.parts else "changed"
             yield CodeChange(where=part, name="", kind=kind, is_module=False)
+
+
+def code_document(listings: Iterable[CodeListing]) -> dict[str, Any]:
+    """Listings of code as JSON, with each module once: equal code of a module has one digest in all listings."""
+    modules: dict[str, Mapping[str, str]] = {}
+    implementations = {}
+    for listing in listings:
+        modules.update(listing.modules)
+        implementations[listing.digest] = {"modules": list(listing.modules), "parts": dict(listing.parts)}
+    return {"modules": modules, "implementations": implementations}
+
+
+def code_listings(document: Mapping[str, Any]) -> dict[str, CodeListing]:
+    """The listings of `code_document`, by the digest of the implementation. Raises KeyError, TypeError."""
+    modules = document.get("modules", {})
+    return {
+        digest: CodeListing(
+            digest=digest, modules={name: modules[name] for name in each["modules"]}, parts=each["parts"]
+        )
+        for digest, each in document.get("implementations", {}).items()
+    }

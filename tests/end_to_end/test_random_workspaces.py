@@ -21,7 +21,7 @@ from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.cache.disk import DiskStore
 from mlcbuild.cache.file_digests import FileDigests
 from mlcbuild.cache.store import BlobMissingError, LocalBlobStore
-from mlcbuild.cli.build.parts import targets_of
+from mlcbuild.cli.build.targets import targets_of
 from mlcbuild.cli.workspace.opening import open_workspace
 from mlcbuild.engine.action import ExecutionRequirements, ToolCall
 from mlcbuild.engine.build_events import ActionFinished, ActionStatus, BuildEvent

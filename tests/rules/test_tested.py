@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mlcbuild.cli.build.parts import targets_of
+from mlcbuild.cli.build.targets import targets_of
 from mlcbuild.engine.action import Action, CachePolicy, DerivedArtifact
 from mlcbuild.errors import WorkspaceErrors
 from mlcbuild.rules.providers import TestInfo

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mlcbuild.cli.arguments.options import GlobalOptions
-from mlcbuild.cli.build.parts import targets_of
+from mlcbuild.cli.build.targets import targets_of
 from mlcbuild.cli.console.action_names import without_label
 from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.explain.explanation import Explanation

@@ -14,21 +14,18 @@ from mlcbuild.cache.disk import DiskStore, default_root
 from mlcbuild.cache.file_digests import FileDigests
 from mlcbuild.cli.build.executors import BoundExecutor, local_executor, ray_executor
 from mlcbuild.cli.build.late_executor import LateExecutor
+from mlcbuild.cli.build.targets import toolchains_of
 from mlcbuild.cli.settings.execution import AUTO, ResolvedExecution
 from mlcbuild.cli.settings.remote import ResolvedRemote
 from mlcbuild.cli.workspace.opening import OpenWorkspace
-from mlcbuild.engine.action import Action, Artifact
+from mlcbuild.engine.action import Action
 from mlcbuild.engine.build_events import BuildEvent
 from mlcbuild.engine.driver import Driver
 from mlcbuild.engine.executor import Executor
 from mlcbuild.engine.implementation import Implementations
 from mlcbuild.engine.last_build import STATE_FILE, LastBuild
 from mlcbuild.engine.outputs import OutputPlacer
-from mlcbuild.engine.scheduler_events import RequestedTarget
 from mlcbuild.engine.workspace_lock import WorkspaceLock
-from mlcbuild.rules.analysis import AnalysedTarget, Analysis
-from mlcbuild.rules.fetched import FetchInfo
-from mlcbuild.rules.providers import FilesInfo, TestInfo
 from mlcbuild.toolchains.table import Toolchains
 
 if TYPE_CHECKING:
@@ -37,29 +34,6 @@ if TYPE_CHECKING:
 _SCRATCH = "scratch"
 _LOCAL = "local"
 _HERE = ResolvedExecution()
-
-
-def targets_of(analysed: Iterable[AnalysedTarget], *, output: str, runs_tests: bool = False) -> list[RequestedTarget]:
-    """The targets as the driver takes them; each one's outputs go into its own directory, `OUTPUT/PACKAGE/TARGET`.
-
-    Of a test, what it runs is made, or with `runs_tests` its result."""
-    targets = []
-    for target in analysed:
-        files, test = target.provided(FilesInfo), target.provided(TestInfo)
-        place = "/".join(part for part in (output, target.label.package, target.label.name) if part)
-        outputs = files.files if files else ()
-        builds: tuple[Artifact, ...] = ()
-        if test is not None:
-            outputs, builds = (test.files.files, ()) if runs_tests else ((), test.builds)
-        targets.append(
-            RequestedTarget(label=str(target.label), directory=place, outputs=outputs, builds=builds, axes=target.axes)
-        )
-    return targets
-
-
-def fetched_targets(analysis: Analysis) -> list[AnalysedTarget]:
-    """The targets of the closure whose files come from outside the workspace."""
-    return [target for target in analysis.targets.values() if target.provided(FetchInfo)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +102,7 @@ def build_parts(
                 say=say,
             ),
         )
-        cache = remote_cache(remote, function)
+        cache = remote.open(function) if remote else None
         executors: list[Executor] = [local]
         if uses_ray:
             cluster = ray_executor(
@@ -181,19 +155,3 @@ def build_parts(
             toolchains.save()
             implementations.save()
             store.release()
-
-
-def remote_cache(remote: ResolvedRemote | None, function: DigestFunction) -> RemoteStore | None:
-    """A client of the remote cache, to be closed by the caller; None without one."""
-    if remote is None:
-        return None
-    from mlcbuild.cache.remote.opening import open_remote
-
-    return open_remote(remote.configuration, function, map_error=remote.function_error)
-
-
-def toolchains_of(actions: Iterable[Action]) -> Iterator[str]:
-    """The toolchains of the actions, and of those that they may discover as far as they declare it."""
-    for action in actions:
-        yield from action.toolchains
-        yield from getattr(action.discoverer, "toolchains", ())

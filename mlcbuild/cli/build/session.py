@@ -11,9 +11,10 @@ from mlcbuild.cli.build.interruption import hearing_ctrl_c, interrupting
 from mlcbuild.cli.build.listeners import Listeners
 from mlcbuild.cli.build.network_cache_notice import network_cache_notice
 from mlcbuild.cli.build.no_op_recorder import NoOpRecorder
-from mlcbuild.cli.build.parts import build_parts, fetched_targets, targets_of
+from mlcbuild.cli.build.parts import build_parts
 from mlcbuild.cli.build.reporting import Reporting
 from mlcbuild.cli.build.request import BuildOutcome, BuildRequest
+from mlcbuild.cli.build.targets import fetched_targets, targets_of
 from mlcbuild.cli.console.action_logs import ActionLogs
 from mlcbuild.cli.console.console import Console
 from mlcbuild.cli.console.remote_summary import RemoteSummary

@@ -14,7 +14,8 @@ from mlcbuild.cache.remote.counters import Counters
 from mlcbuild.cache.remote.policy import Purpose
 from mlcbuild.cache.remote.remote_store import RemoteStore
 from mlcbuild.cli.arguments.options import GlobalOptions
-from mlcbuild.cli.build.parts import BuildParts, build_parts, targets_of
+from mlcbuild.cli.build.parts import BuildParts, build_parts
+from mlcbuild.cli.build.targets import targets_of
 from mlcbuild.cli.console.remote_summary import RemoteSummary
 from mlcbuild.cli.output import text
 from mlcbuild.cli.output.json_output import print_json

@@ -148,7 +148,7 @@ class Parts:
         """The toolchains that targets of the workspace need, each with the label of the first. Of a workspace with
         errors nothing is known; its own part tells them.
         """
-        from mlcbuild.cli.build.parts import toolchains_of
+        from mlcbuild.cli.build.targets import toolchains_of
 
         found: dict[str, str] = {}
         with contextlib.suppress(Exception):

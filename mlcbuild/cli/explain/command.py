@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlcbuild.cli.arguments.options import GlobalOptions
-from mlcbuild.cli.build.parts import targets_of
+from mlcbuild.cli.build.targets import targets_of
 from mlcbuild.cli.explain.explanation import Explanation
 from mlcbuild.cli.explain.other_machine import OtherMachine
 from mlcbuild.cli.explain.output import explanation_lines, file_diffs, lines_of_diffs

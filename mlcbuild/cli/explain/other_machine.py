@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mlcbuild.cli.explain.explanation import Explanation
 from mlcbuild.cli.explain.reasons import Reasons, only_inputs_differ
-from mlcbuild.engine.code_listing import CodeListing
+from mlcbuild.engine.code_listing import CodeListing, code_listings
 from mlcbuild.engine.key_difference import KeyContent, differences
 from mlcbuild.engine.survey import Survey, SurveyedAction
 from mlcbuild.errors import UsageError
@@ -106,27 +106,6 @@ class OtherMachine:
             action=action,
             differences=differences(before, reasons.content_now(surveyed)) if before else (),
         )
-
-
-def code_document(listings: Iterable[CodeListing]) -> dict[str, Any]:
-    """Listings of code as JSON, with each module once: equal code of a module has one digest in all listings."""
-    modules: dict[str, Mapping[str, str]] = {}
-    implementations = {}
-    for listing in listings:
-        modules.update(listing.modules)
-        implementations[listing.digest] = {"modules": list(listing.modules), "parts": dict(listing.parts)}
-    return {"modules": modules, "implementations": implementations}
-
-
-def code_listings(document: Mapping[str, Any]) -> dict[str, CodeListing]:
-    """The listings of `code_document`, by the digest of the implementation. Raises KeyError, TypeError."""
-    modules = document.get("modules", {})
-    return {
-        digest: CodeListing(
-            digest=digest, modules={name: modules[name] for name in each["modules"]}, parts=each["parts"]
-        )
-        for digest, each in document.get("implementations", {}).items()
-    }
 
 
 def _content(action: Mapping[str, Any], listings: Mapping[str, CodeListing]) -> KeyContent:

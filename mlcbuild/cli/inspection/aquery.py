@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from mlcbuild.cli.arguments.options import GlobalOptions
-from mlcbuild.cli.explain.other_machine import code_document
 from mlcbuild.cli.inspection.query import answer
 from mlcbuild.cli.inspection.survey import SurveyRequest, surveying
 from mlcbuild.cli.output import text
@@ -17,7 +16,7 @@ from mlcbuild.cli.output.terminal import OutputFormat
 from mlcbuild.cli.workspace.opening import open_workspace
 from mlcbuild.cli.workspace.skipped import skipped_notes
 from mlcbuild.engine.action import Artifact, DerivedArtifact, Input, SourceArtifact, StageCall, ToolCall
-from mlcbuild.engine.code_listing import CodeListing
+from mlcbuild.engine.code_listing import CodeListing, code_document
 from mlcbuild.engine.keys import canonical_json, components_of
 from mlcbuild.engine.survey import ActionState, Survey, SurveyedAction, all_wanted
 from mlcbuild.query.expression import parse_action_query

@@ -12,7 +12,6 @@ from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cache.disk import DiskStore, default_root
 from mlcbuild.cache.file_digests import FileDigests
 from mlcbuild.cli.arguments.options import GlobalOptions
-from mlcbuild.cli.build.parts import remote_cache
 from mlcbuild.cli.settings.remote import RemoteOptions, ResolvedRemote, resolve_remote
 from mlcbuild.cli.workspace.opening import OpenWorkspace
 from mlcbuild.engine.implementation import Implementations
@@ -96,7 +95,7 @@ def surveying(
     implementations = Implementations(
         state / "implementations.json", distributions=toolchains.distributions, root=own_code, workspace=workspace.root
     )
-    cache = remote_cache(remote, function)
+    cache = remote.open(function) if remote else None
     try:
         survey = Survey(
             workspace=workspace.root,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mlcbuild.cli.arguments.options import RECORD_DIRECTORY, GlobalOptions, MatrixOutput
-from mlcbuild.cli.build.parts import targets_of
+from mlcbuild.cli.build.targets import targets_of
 from mlcbuild.cli.inspection.survey import surveying
 from mlcbuild.cli.matrix.cell import CellState, MatrixCell
 from mlcbuild.cli.matrix.continuous_integration import (

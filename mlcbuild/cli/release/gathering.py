@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import mlcbuild
 from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cli.arguments.options import GlobalOptions
-from mlcbuild.cli.build.parts import targets_of
+from mlcbuild.cli.build.targets import targets_of
 from mlcbuild.cli.inspection.survey import SurveyParts, surveying
 from mlcbuild.cli.output.slow_progress import SlowProgress
 from mlcbuild.cli.release.background import Background

@@ -25,7 +25,9 @@ from mlcbuild.workspace.remote import REMOTE_SETTINGS, has_credentials
 from mlcbuild.workspace.settings import WorkspaceSettings
 
 if TYPE_CHECKING:
+    from mlcbuild.cache.digest import DigestFunction
     from mlcbuild.cache.remote.configuration import RemoteConfiguration
+    from mlcbuild.cache.remote.remote_store import RemoteStore
     from mlcbuild.cache.remote.transport import DigestFunctionError
 
 VARIABLE = "MLCBUILD_REMOTE"
@@ -75,6 +77,12 @@ class ResolvedRemote:
         """Whether a build with nothing to do still has results to send."""
         policy = self.configuration.policy
         return policy.sends and policy.upload.value == "always"
+
+    def open(self, function: DigestFunction) -> RemoteStore | None:
+        """A client of the remote cache, to be closed by the caller; None where it is neither read nor written."""
+        from mlcbuild.cache.remote.opening import open_remote
+
+        return open_remote(self.configuration, function, map_error=self.function_error)
 
 
 def resolve_remote(

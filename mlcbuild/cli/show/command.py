@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlcbuild.cli.arguments.options import GlobalOptions
-from mlcbuild.cli.build.parts import targets_of
+from mlcbuild.cli.build.targets import targets_of
 from mlcbuild.cli.inspection.aquery import announces_unknown
 from mlcbuild.cli.inspection.survey import SurveyParts, SurveyRequest, surveying
 from mlcbuild.cli.log.listings import record_directory

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from mlcbuild.cli.arguments.options import STATE_DIRECTORY
-from mlcbuild.cli.build.parts import targets_of
+from mlcbuild.cli.build.targets import targets_of
 from mlcbuild.cli.test.request import NoTestsError, TestRequest
 from mlcbuild.engine.action import Action, CachePolicy
 from mlcbuild.engine.scheduler_events import RequestedTarget
