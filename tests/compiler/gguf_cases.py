@@ -685,11 +685,12 @@ CASES: Mapping[str, GGUFCase] = {
         metadata=_GPT_OSS_METADATA,
         in_ci=True,
     ),
+    # All experts are used: roundings of llama.cpp would have others chosen here and there.
     "gpt_oss-mxfp4": _case(
         "gpt_oss",
         "gpt-oss",
-        _GPT_OSS,
-        metadata=_GPT_OSS_METADATA,
+        _GPT_OSS | {"num_experts_per_tok": 6},
+        metadata=_GPT_OSS_METADATA | {"expert_used_count": 6},
         kind="MXFP4",
         stored_so=r".*_exps\.weight",
         bound=_QUANTIZED,
