@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 
 from mlcbuild.compiler.models.parameter_role import ParameterRole
@@ -24,6 +25,7 @@ _TYPES = {
     np.dtype("f2"): "float16",
     np.dtype("u2"): "bfloat16",
     np.dtype("u1"): "uint8",
+    np.dtype(ml_dtypes.float8_e4m3fn): "float8_e4m3fn",
     np.dtype("i1"): "int8",
     np.dtype("i4"): "int32",
     np.dtype("i8"): "int64",
@@ -35,7 +37,12 @@ def write(path: Path, tensors: Mapping[str, Array]) -> Path:
     described = [
         TensorDescription(name=name, dtype=_TYPES[array.dtype], shape=array.shape) for name, array in tensors.items()
     ]
-    write_safetensors(path, described, lambda one: Tensor(description=one, data=tensors[one.name]))
+
+    def read(one: TensorDescription) -> Tensor:
+        array = tensors[one.name]
+        return Tensor(description=one, data=array.view(np.uint8) if one.dtype == "float8_e4m3fn" else array)
+
+    write_safetensors(path, described, read)
     return path
 
 
@@ -199,3 +206,23 @@ def eight_bits(numbers: Array, random: np.random.Generator) -> tuple[dict[str, A
     largest = random.uniform(0.01, 0.5, len(numbers)).astype(np.float32)
     restored = codes.astype(np.float32) * (largest / np.float32(127))[:, np.newaxis]
     return {"weight": codes, "SCB": largest, "weight_format": np.zeros((), np.uint8)}, restored
+
+
+def float8(rows: int, columns: int, *, scale: str) -> Quantizer:
+    """E4M3 with a scale, of the name, for each block of rows and columns; 0 is all of them."""
+
+    def quantize(numbers: Array, random: np.random.Generator) -> tuple[dict[str, Array], Array]:
+        out, width = numbers.shape
+        height, length = rows or out, columns or width
+        shape = (1,) if not rows and not columns else (-(-out // height), -(-width // length))
+        codes = random.integers(0, 256, numbers.shape).astype(np.uint8)
+        codes[codes & 0x7F == 0x7F] = 0x80
+        floats = codes.view(ml_dtypes.float8_e4m3fn)
+        scales = np.exp(random.uniform(-9, -8, shape)).astype(np.float32)
+        restored = floats.astype(np.float32)
+        for row in range(out):
+            along = scales if len(shape) == 1 else np.repeat(scales[row // height], length)[:width]
+            restored[row] *= along
+        return {"weight": floats, scale: scales}, restored
+
+    return quantize

@@ -72,7 +72,7 @@ def test_layers_that_predict_further_tokens_are_left_out_and_others_are_not(tmp_
         ("deepseek_v3", {"n_group": 3}, '"n_group" is 3'),
         ("deepseek_v3", {"topk_group": 1}, '"topk_group" is 1'),
         ("deepseek_v3", {"first_k_dense_replace": 4}, '"first_k_dense_replace" is 4'),
-        ("deepseek_v3", {"quantization_config": {"quant_method": "fp8"}}, r"quantized already \(fp8\)"),
+        ("deepseek_v3", {"quantization_config": {"quant_method": "fp8", "fmt": "e5m2"}}, '"fmt" is "e5m2"'),
         (
             "minicpm3",
             {"v_head_dim": None, "num_attention_heads": 5, "num_key_value_heads": 5},

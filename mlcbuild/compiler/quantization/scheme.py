@@ -22,6 +22,7 @@ from mlcbuild.compiler.models.parameter_role import ParameterRole
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.integers import IntegerMatrix
+    from mlcbuild.compiler.weights.scaled_floats import FloatMatrix
     from mlcbuild.compiler.weights.tensor import Array
 
 MODEL_DTYPES = ("float16", "bfloat16", "float32")
@@ -103,6 +104,15 @@ class IntegerEncoder(Encoder, Protocol):
     def store(self, weight: Weight, matrix: IntegerMatrix) -> tuple[Array, ...] | None:
         """The numbers of `scheme.stored(weight)`, which stand for (code - zero) * scale exactly before the product is
         rounded. None where the scheme has no such numbers: other groups, bits, zeros, or scales beyond its type."""
+
+
+@runtime_checkable
+class FloatEncoder(Encoder, Protocol):
+    """An encoder that can store floats of 8 bits of a quantized checkpoint as they are."""
+
+    def store_floats(self, weight: Weight, matrix: FloatMatrix) -> tuple[Array, ...] | None:
+        """The numbers of `scheme.stored(weight)`, which stand for float * scale before that is rounded. None where the
+        scheme has no such numbers: other floats, or scales of other blocks."""
 
 
 def kept_dtype(weight: Weight, model_dtype: str) -> str:

@@ -18,6 +18,7 @@ from mlcbuild.compiler.models.checkpoints.parameters import (
 from mlcbuild.compiler.weights.integers import IntegerMatrix
 from mlcbuild.compiler.weights.operations import carry_out
 from mlcbuild.compiler.weights.quantized_source import QuantizedWeights
+from mlcbuild.compiler.weights.scaled_floats import FloatMatrix
 from mlcbuild.compiler.weights.source import WeightSource
 from mlcbuild.compiler.weights.tensor import STORAGE, Array, Rows, Tensor, TensorDescription
 from mlcbuild.errors import StageError
@@ -86,19 +87,25 @@ class Checkpoint:
         return self._read(name, self._places[name])
 
     def groups(self, name: str) -> int | None:
-        """Groups of a row of a matrix that the checkpoint has as integers with scales, which `integers` reads; None for
-        any other tensor."""
+        """Groups of a row of a matrix that the checkpoint has as integers or floats with scales, which `scaled` reads;
+        None for any other tensor."""
         place = self._places[name]
         if not isinstance(self._source, QuantizedWeights) or place.operations or len(place.tensors) != 1:
             return None
         (tensor,) = place.tensors
         return self._source.groups(tensor.name) if len(_rows_of(tensor)[1]) == 0 else None
 
-    def integers(self, name: str) -> IntegerMatrix:
+    def has_floats(self, name: str) -> bool:
+        """Whether one matrix with `groups` is floats with scales, and not integers."""
+        assert isinstance(self._source, QuantizedWeights)
+        (tensor,) = self._places[name].tensors
+        return self._source.has_floats(tensor.name)
+
+    def scaled(self, name: str) -> IntegerMatrix | FloatMatrix:
         """One matrix with `groups`, by Hugging Face's name."""
         assert isinstance(self._source, QuantizedWeights)
         (tensor,) = self._places[name].tensors
-        return self._source.integers(tensor.name, _rows_of(tensor)[0])
+        return self._source.scaled(tensor.name, _rows_of(tensor)[0])
 
     def _description(self, name: str, place: _Place) -> TensorDescription:
         dtype = self._described[place.tensors[0].name].dtype

@@ -1,7 +1,8 @@
 """The shards that ImportWeights writes: safetensors with Hugging Face's names of tensors.
 
 What a checkpoint has as integers is kept as such: the tensor `<name>` has the codes, in uint8, and `<name>:zeros` and
-`<name>:scales` those of its groups (`weights.integers`).
+`<name>:scales` those of its groups (`weights.integers`). Of floats of 8 bits, `<name>` has these, and `<name>:scales`
+their scales (`weights.scaled_floats`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from pathlib import Path
 from mlcbuild.compiler.weights.checkpoint import Checkpoint
 from mlcbuild.compiler.weights.integers import IntegerMatrix
 from mlcbuild.compiler.weights.safetensors_file import SafetensorsFile, write_safetensors
-from mlcbuild.compiler.weights.tensor import BYTES, Tensor, TensorDescription
+from mlcbuild.compiler.weights.scaled_floats import FloatMatrix
+from mlcbuild.compiler.weights.tensor import BYTES, FLOAT8, Array, Tensor, TensorDescription
 
 ZEROS, SCALES = ":zeros", ":scales"
 
@@ -20,6 +22,11 @@ ZEROS, SCALES = ":zeros", ":scales"
 def parts_of(name: str) -> tuple[str, str, str]:
     """The tensors of a shard in which codes, zeros and scales of a matrix lie."""
     return name, name + ZEROS, name + SCALES
+
+
+def float_parts_of(name: str) -> tuple[str, str]:
+    """The tensors of a shard in which floats and scales of a matrix lie."""
+    return name, name + SCALES
 
 
 class ImportedShard:
@@ -31,7 +38,7 @@ class ImportedShard:
 
     @property
     def descriptions(self) -> Mapping[str, TensorDescription]:
-        """The tensors; those that are kept as integers are of the type that they are restored to."""
+        """The tensors; those that are kept as integers or floats are of the type that they are restored to."""
         return {
             name: TensorDescription(name=name, dtype=self._dtype(name), shape=described.shape)
             for name, described in self._described.items()
@@ -39,18 +46,27 @@ class ImportedShard:
         }
 
     def has_integers(self, name: str) -> bool:
-        return name + SCALES in self._described
+        return name + ZEROS in self._described
+
+    def has_floats(self, name: str) -> bool:
+        return name + SCALES in self._described and name + ZEROS not in self._described
 
     def integers(self, name: str) -> IntegerMatrix:
         """A matrix that is kept as integers."""
         codes, zeros, scales = (self._file.read(part).data for part in parts_of(name))
         return IntegerMatrix(codes=codes, zeros=zeros, scales=scales, scale_dtype=self._dtype(name))
 
+    def floats(self, name: str) -> FloatMatrix:
+        """A matrix that is kept as floats."""
+        bits, scales = (self._file.read(part).data for part in float_parts_of(name))
+        return FloatMatrix(bits=bits, scales=scales)
+
     def read(self, name: str) -> Tensor:
-        """The numbers of a tensor, restored if it is kept as integers."""
-        if not self.has_integers(name):
+        """The numbers of a tensor, restored if it is kept as integers or floats."""
+        if not self.has_integers(name) and not self.has_floats(name):
             return self._file.read(name)
-        return Tensor(description=self.descriptions[name], data=self.integers(name).restored())
+        matrix = self.integers(name) if self.has_integers(name) else self.floats(name)
+        return Tensor(description=self.descriptions[name], data=matrix.restored())
 
     def as_it_is(self, part: str) -> Tensor:
         """A tensor of the file, such as those of a `layout`."""
@@ -58,10 +74,11 @@ class ImportedShard:
 
     def layout(self, name: str) -> list[TensorDescription]:
         """The tensors of the file in which one lies."""
-        return [self._described[part] for part in (parts_of(name) if self.has_integers(name) else (name,))]
+        parts = float_parts_of(name) if self.has_floats(name) else parts_of(name)
+        return [self._described[part] for part in parts if part in self._described]
 
     def _dtype(self, name: str) -> str:
-        return self._described[name + SCALES if self.has_integers(name) else name].dtype
+        return self._described[name + SCALES if name + SCALES in self._described else name].dtype
 
 
 def write_shard(path: Path, checkpoint: Checkpoint, names: Sequence[str]) -> None:
@@ -74,14 +91,14 @@ def write_shard(path: Path, checkpoint: Checkpoint, names: Sequence[str]) -> Non
         if groups is None:
             described.append(one)
             continue
-        rows = one.shape[:-1]
+        shape = (*one.shape[:-1], groups)
+        floats = checkpoint.has_floats(name)
         whose |= dict.fromkeys(parts_of(name), name)
-        described += [
-            TensorDescription(name=name, dtype=BYTES, shape=one.shape),
-            TensorDescription(name=name + ZEROS, dtype=BYTES, shape=(*rows, groups)),
-            TensorDescription(name=name + SCALES, dtype=one.dtype, shape=(*rows, groups)),
-        ]
-    kept: dict[str, IntegerMatrix] = {}  # the last matrix alone, of which three tensors are written
+        described.append(TensorDescription(name=name, dtype=FLOAT8 if floats else BYTES, shape=one.shape))
+        if not floats:
+            described.append(TensorDescription(name=name + ZEROS, dtype=BYTES, shape=shape))
+        described.append(TensorDescription(name=name + SCALES, dtype=one.dtype, shape=shape))
+    kept: dict[str, IntegerMatrix | FloatMatrix] = {}  # the last matrix alone, of which several tensors are written
 
     def read(tensor: TensorDescription) -> Tensor:
         if tensor.name not in whose:
@@ -89,9 +106,14 @@ def write_shard(path: Path, checkpoint: Checkpoint, names: Sequence[str]) -> Non
         name = whose[tensor.name]
         if name not in kept:
             kept.clear()
-            kept[name] = checkpoint.integers(name)
-        matrix = kept[name]
-        data = dict(zip(parts_of(name), (matrix.codes, matrix.zeros, matrix.scales), strict=True))[tensor.name]
-        return Tensor(description=tensor, data=data)
+            kept[name] = checkpoint.scaled(name)
+        return Tensor(description=tensor, data=_arrays(name, kept[name])[tensor.name])
 
     write_safetensors(path, described, read)
+
+
+def _arrays(name: str, matrix: IntegerMatrix | FloatMatrix) -> dict[str, Array]:
+    """What is written for a matrix, by the names of tensors."""
+    if isinstance(matrix, FloatMatrix):
+        return dict(zip(float_parts_of(name), (matrix.bits, matrix.scales), strict=True))
+    return dict(zip(parts_of(name), (matrix.codes, matrix.zeros, matrix.scales), strict=True))

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from mlcbuild.compiler import json_values
 from mlcbuild.compiler.models.checkpoints.parameters import QuantizedCheckpoint
 from mlcbuild.compiler.weights.checkpoint_format import AnyFormat
 from mlcbuild.compiler.weights.integers import IntegerMatrix
+from mlcbuild.compiler.weights.scaled_floats import FloatMatrix
 from mlcbuild.compiler.weights.source import WeightSource
 from mlcbuild.compiler.weights.tensor import Array, Rows, Tensor, TensorDescription
 from mlcbuild.errors import InternalError, StageError
@@ -34,14 +35,27 @@ class QuantizedTensor(Protocol):
 
     @property
     def groups(self) -> int | None:
-        """Groups of a row, each with a scale, of a tensor that has `integers`; None for one that can only be
-        restored."""
+        """Groups of a row, each with a scale, of an `IntegerTensor` or a `FloatTensor`; None for a tensor that can only
+        be restored."""
 
     def restored(self, rows: Rows | None) -> Array:
         """Its numbers, of the described type; of a part, those of some rows."""
 
+
+@runtime_checkable
+class IntegerTensor(QuantizedTensor, Protocol):
+    """A quantized tensor that is integers with scales: `groups` are those of `integers`."""
+
     def integers(self, rows: Rows | None) -> IntegerMatrix:
-        """What `restored` rounds; of a tensor with `groups` alone."""
+        """What `restored` rounds, if there are `groups`."""
+
+
+@runtime_checkable
+class FloatTensor(QuantizedTensor, Protocol):
+    """A quantized tensor that is floats of 8 bits with scales: `groups` are those of `floats`."""
+
+    def floats(self, rows: Rows | None) -> FloatMatrix:
+        """What `restored` multiplies, if there are `groups`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +97,21 @@ class QuantizedWeights:
         return Tensor(description=tensor.description.part(rows), data=tensor.restored(rows))
 
     def groups(self, name: str) -> int | None:
-        """Groups of a row of a tensor that is integers with scales, which `integers` reads; None for any other."""
+        """Groups of a row of a tensor that is integers or floats with scales; None for any other."""
         return self._quantized[name].groups if name in self._quantized else None
 
-    def integers(self, name: str, rows: Rows | None = None) -> IntegerMatrix:
-        return self._quantized[name].integers(rows)
+    def scaled(self, name: str, rows: Rows | None = None) -> IntegerMatrix | FloatMatrix:
+        """A tensor with `groups`."""
+        tensor = self._quantized[name]
+        if isinstance(tensor, FloatTensor):
+            return tensor.floats(rows)
+        if isinstance(tensor, IntegerTensor):
+            return tensor.integers(rows)
+        raise InternalError(f"{name} has groups, and neither integers nor floats")
+
+    def has_floats(self, name: str) -> bool:
+        """Whether a tensor with `groups` is floats."""
+        return isinstance(self._quantized[name], FloatTensor)
 
     def close(self) -> None:
         self._source.close()

@@ -15,7 +15,7 @@ import numpy as np
 
 from mlcbuild.compiler.models.config import parse_document
 from mlcbuild.compiler.weights.file_format import MAX_SAFETENSORS_HEADER
-from mlcbuild.compiler.weights.tensor import BYTES, Rows, Tensor, TensorDescription, is_readable, storage_of
+from mlcbuild.compiler.weights.tensor import BYTES, FLOAT8, Rows, Tensor, TensorDescription, is_readable, storage_of
 from mlcbuild.errors import StageError
 
 _DTYPES = {
@@ -26,6 +26,7 @@ _DTYPES = {
     "I8": "int8",
     "I32": "int32",
     "I64": "int64",
+    "F8_E4M3": FLOAT8,
 }
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 

@@ -1,7 +1,8 @@
 """A checkpoint's tensor in memory, and conversions between the floating-point types of checkpoints and
 models.
 
-A checkpoint's bfloat16 is held as its 16 bits, in uint16; a model's is the type that ml_dtypes gives NumPy.
+A checkpoint's bfloat16 is held as its 16 bits, in uint16, and its floats of 8 bits in uint8; a model's are of the types
+that ml_dtypes gives NumPy.
 """
 
 from __future__ import annotations
@@ -26,18 +27,20 @@ STORAGE: Mapping[str, np.dtype[Any]] = {
 }
 """Types of weights."""
 BYTES = "uint8"
+FLOAT8 = "float8_e4m3fn"
 PARTS: Mapping[str, np.dtype[Any]] = {
     BYTES: np.dtype("u1"),
     "int8": np.dtype("i1"),
     "int32": np.dtype("<i4"),
     "int64": np.dtype("<i8"),
+    FLOAT8: np.dtype("u1"),
 }
 """Types of what quantized weights are made of."""
 _READABLE: Mapping[str, np.dtype[Any]] = {**STORAGE, **PARTS}
 
 
 # Types that NumPy has of ml_dtypes.
-_EXTENSIONS = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+_EXTENSIONS = ("bfloat16", FLOAT8, "float8_e5m2")
 
 
 def dtype_of(name: str) -> np.dtype[Any]:

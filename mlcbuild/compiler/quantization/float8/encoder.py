@@ -13,6 +13,7 @@ the quotient, the product and w' (Higham, Accuracy and Stability of Numerical Al
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import ml_dtypes
@@ -21,7 +22,8 @@ import numpy as np
 from mlcbuild.compiler.quantization.float8.scheme import Float8Scheme, WeightScales
 from mlcbuild.compiler.quantization.minifloat_numbers import half_step, rounded
 from mlcbuild.compiler.quantization.scheme import Weight
-from mlcbuild.compiler.weights.tensor import Array, dtype_of
+from mlcbuild.compiler.weights.scaled_floats import FloatMatrix
+from mlcbuild.compiler.weights.tensor import FLOAT8, Array, dtype_of
 
 _LEAST = np.float32(1e-10)  # what MLC-LLM's block scales take for the largest of a block that has smaller numbers
 _LEAST_OF_A_MATRIX = 512  # its least scale of a matrix is 1 / (512 m)
@@ -68,6 +70,18 @@ class Float8Encoder:
         bound: Array = scale * half_step(wide / scale * (1 + eps), scheme.format)
         return bound + wide * (2 * float(limits.eps)) + float(limits.smallest_subnormal)
 
+    def store_floats(self, weight: Weight, matrix: FloatMatrix) -> tuple[Array, ...] | None:
+        """See `FloatEncoder`."""
+        scheme = self.scheme
+        if not scheme.covers(weight.role) or scheme.scales is None or scheme.format.dtype != FLOAT8:
+            return None
+        scales = _of_blocks(matrix, scheme.scales)
+        if scales is None:
+            return None
+        count = scheme.static_scales(weight)
+        shape = scheme.scales.shape(weight.shape)
+        return matrix.floats, scales.reshape(shape), *([np.zeros((count,), np.float32)] if count else [])
+
     def _scales(self, numbers: Array, scales: WeightScales) -> Array:
         most = np.float32(self.scheme.format.largest)
         *experts, out, columns = numbers.shape
@@ -86,6 +100,20 @@ class Float8Encoder:
         largest = blocks.max(axis=(-3, -1))
         block_scales: Array = np.maximum(largest, _LEAST) / most
         return block_scales
+
+
+def _of_blocks(matrix: FloatMatrix, of: WeightScales) -> Array | None:
+    """The scales (…, blocks of rows, blocks of columns) of a matrix that has one for each block; None for any other."""
+    *_, out, columns = matrix.bits.shape
+    rows, width = of.rows or out, of.columns or columns
+    common = math.gcd(matrix.group_size, width)  # columns that have one scale in the matrix, and in a block
+    scales = np.repeat(matrix.scales, matrix.group_size // common, axis=-1)
+    missing = (-out % rows, -scales.shape[-1] % (width // common))
+    scales = np.pad(scales, (*[(0, 0)] * (scales.ndim - 2), (0, missing[0]), (0, missing[1])), mode="edge")
+    across, along = scales.shape[-2] // rows, scales.shape[-1] // (width // common)
+    blocks = scales.reshape(*scales.shape[:-2], across, rows, along, width // common)
+    first = blocks[..., :1, :, :1]
+    return np.ascontiguousarray(first[..., 0, :, 0]) if (blocks == first).all() else None
 
 
 def spread(scales: Array, of: WeightScales, shape: tuple[int, ...]) -> Array:

@@ -1,0 +1,20 @@
+"""E4M3 tensors of compressed-tensors: `weight` (out, in) and `weight_scale`, (out, 1) or (1,), which is multiplied by:
+compressors/naive_quantized and quantization/lifecycle/forward.py of neuralmagic/compressed-tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mlcbuild.compiler.weights.checkpoint_formats.float_quantized.format import FORMAT, FloatQuantizedConfiguration
+from mlcbuild.compiler.weights.float8_tensor import Float8Tensor, float8_tensors
+from mlcbuild.compiler.weights.quantized_source import FormatReader
+from mlcbuild.compiler.weights.source import WeightSource
+
+
+def tensors(source: WeightSource, configuration: FloatQuantizedConfiguration) -> Iterator[Float8Tensor]:
+    """What a checkpoint has in E4M3."""
+    del configuration
+    return float8_tensors(source, scale="weight_scale", block=None, of="compressed-tensors")
+
+
+READER = FormatReader(format=FORMAT, tensors=tensors)
