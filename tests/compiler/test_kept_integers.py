@@ -25,10 +25,10 @@ def bits_of(name: str) -> int:
 
 
 @st.composite
-def matrices(draw: st.DrawFn, *, bits: int, group: int, symmetric: bool) -> IntegerMatrix:
+def matrices(draw: st.DrawFn, *, bits: int, group: int, most: int, symmetric: bool) -> IntegerMatrix:
     """Integers of all values, with scales in float16 that leave their products finite, of either sign."""
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
-    rows, groups = 8 * draw(st.integers(1, 2)), draw(st.integers(1, 3))
+    rows, groups = 8 * draw(st.integers(1, 2)), draw(st.integers(1, most))
     experts = draw(st.sampled_from([(), (2,)]))
     largest = draw(st.sampled_from([0, 1, (1 << bits) - 1]))
     codes = random.integers(0, largest, (*experts, rows, groups * group), endpoint=True).astype(np.uint8)
@@ -45,9 +45,10 @@ def test_every_signed_integer_of_a_schemes_bits_is_kept_exactly(name: str) -> No
     encoder = schemes.encoder(scheme)
     assert isinstance(encoder, IntegerEncoder)
     group = {"awq": 128}.get(scheme.kind, getattr(scheme, "group_size", 32))
+    most = 1 if scheme.kind == "ft-quant" else 3  # groups of a row
 
     @settings(max_examples=40, deadline=None)
-    @given(matrices(bits=bits_of(name), group=group, symmetric=scheme.kind != "awq"))
+    @given(matrices(bits=bits_of(name), group=group, most=most, symmetric=scheme.kind != "awq"))
     def check(found: IntegerMatrix) -> None:
         role = ParameterRole.LINEAR if found.codes.ndim == 2 else ParameterRole.EXPERTS
         parameter = matrix(found.codes.shape, role=role)
@@ -138,6 +139,8 @@ def test_a_package_of_an_awq_checkpoint_has_its_bytes(tmp_path: Path) -> None:
         (packed_config(), pack_quantized(32, 4), "q4f32_1", True),
         (packed_config(num_bits=8), pack_quantized(32, 8), "q8f16_1", True),
         (packed_config(num_bits=8), pack_quantized(32, 8), "q4f16_1", False),
+        (packed_config(num_bits=8, strategy="channel", group_size=None), pack_quantized(-1, 8), "q8f16_ft", True),
+        (packed_config(), pack_quantized(32, 4), "q4f16_ft", False),
     ],
 )
 def test_a_package_stands_for_the_numbers_of_the_checkpoint(

@@ -25,7 +25,8 @@ Expression = Any  # TVM's expressions carry no types that a checker can read.
 
 @dataclass(frozen=True, kw_only=True)
 class PackedMatrix:
-    """Unsigned integers of `bits` in 32-bit words, the first in the lowest bits; one scale a group along k."""
+    """Unsigned integers of `bits` in 32-bit words, the first in the lowest bits; one scale a group along k, or a
+    row."""
 
     words: tirx.Var
     scales: tirx.Var
@@ -203,7 +204,7 @@ def match_matrix(
     integers, scale = without_casts(expression.a), without_casts(expression.b)
     by_columns = expert is None and _is_by_columns(scale, n)
     group = _divided_index(scale, n=n, k=k, expert=expert, by_columns=by_columns)
-    if group is None or not isinstance(integers, tirx.Sub) or not isinstance(integers.b, tirx.FloatImm):
+    if not isinstance(integers, tirx.Sub) or not isinstance(integers.b, tirx.FloatImm):
         return None
     masked = without_casts(integers.a)
     if not isinstance(masked, tirx.BitwiseAnd) or not isinstance(masked.b, tirx.IntImm):
@@ -214,6 +215,10 @@ def match_matrix(
     per_word = _divided_index(shifted.a, n=n, k=k, expert=expert, by_columns=by_columns)
     bits = _shift_bits(without_casts(shifted.b), k=k, per_word=per_word)
     if per_word is None or bits is None or int(masked.b) != (1 << bits) - 1:
+        return None
+    if group is None and _is_first_of_row(scale, n, expert):
+        group = per_word * int(shifted.a.source.shape[-1])
+    if group is None:
         return None
     if str(shifted.a.source.dtype) != "uint32" or not _is_float(scale.source):
         return None
@@ -252,6 +257,12 @@ def _is_in_row(load: Expression, n: tirx.Var, expert: Expression | None) -> bool
     if not isinstance(row, tirx.Var) or not row.same_as(n) or len(outer) != (expert is not None):
         return False
     return expert is None or bool(tvm_ffi.structural_equal(outer[0], expert))
+
+
+def _is_first_of_row(load: Expression, n: tirx.Var, expert: Expression | None) -> bool:
+    """Whether `load` reads [n, 0], or [expert, n, 0]: the one group that a row has."""
+    is_load = isinstance(load, tvm.ir.TensorLoad) and isinstance(load.indices[-1], tirx.IntImm)
+    return is_load and int(load.indices[-1]) == 0 and _is_in_row(load, n, expert)
 
 
 def _operand(expression: Expression, kind: Any, variable: tirx.Var) -> int | None:
