@@ -59,6 +59,7 @@ MODELS: dict[str, dict[str, object]] = {
 
 # Every model and every kind of kernel is seen; the other pairs, whose parts are all in these, by
 # `pytest -m exhaustive`. q3f16_0 has linear layers by columns, a head by rows, and rows that end within a group.
+# q4f16_autoawq is seen by test_checkpoint_parity.py.
 _OF_SEEN_PARTS = (
     *("q3f16_1", "q4f16_0", "q4bf16_0", "q4f16_2", "q8f16_1", "q8f32_1", "q4f16_autoawq", "q4f16_ft", "q8f16_ft"),
     *("e5m2_e5m2_f16", "fp8_e4m3fn_bf16_block_scale", "fp8_e4m3fn_bf16_channel_scale", "mxfp4_bf16"),
