@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from mlcbuild.cli.main import main
@@ -53,6 +54,59 @@ reference = ":package"
 prompts = ["hello", "world and more"]
 max_tokens = 3
 tolerance = 0.001
+
+[[logits_test]]
+name = "{file}-logits"
+matrix = { file = ["own", "other", "no"] }
+package = ":package"
+reference_file = "{file}.npz"
+tolerance = 0.0001
+
+[[perplexity_test]]
+name = "perplexity-{window}"
+matrix = { window = [16, 64, 65] }
+package = ":package"
+text = "long.txt"
+
+[[perplexity_test]]
+name = "bound"
+package = ":package"
+text = "long.txt"
+max_perplexity = 1.5
+
+[[answer_test]]
+name = "{match}"
+matrix = { match = ["exact", "regex"] }
+package = ":package"
+prompt = "hello"
+raw = true
+expected = "^.+"
+max_tokens = 3
+
+[[answer_test]]
+name = "chat"
+package = ":package"
+prompt = "hello"
+expected = "world"
+
+[[speed_test]]
+name = "speed"
+package = ":package"
+prefill_tokens = 20
+decode_tokens = 3
+min_decode_tokens_per_second = 0.001
+
+[[speed_test]]
+name = "too-fast"
+package = ":package"
+decode_tokens = 3
+prefill_tokens = 3
+min_prefill_tokens_per_second = 1e12
+
+[[speed_test]]
+name = "too-long"
+package = ":package"
+min_prefill_tokens_per_second = 1
 """
 RUN = ["run", ":package", "--", "--raw", "--prompt", "hello", "--max-tokens", "5", "--threads", "1"]
 
@@ -65,6 +119,9 @@ def root(tmp_path_factory: pytest.TempPathFactory, kernel_cache: KernelCache) ->
     root.mkdir()
     (root / "BUILD.toml").write_text(BUILD_FILE)
     write_gguf(root / "tiny.gguf", checkpoint())
+    (root / "long.txt").write_text("hello world and more words than a context has room for\n" * 4)
+    for name in ("own", "other", "no"):
+        (root / f"{name}.npz").write_bytes(b"PK")
     with kernel_cache.used_by(root, directory / "cache"):
         yield root
 
@@ -112,3 +169,29 @@ def test_a_package_says_what_another_says(capsys: pytest.CaptureFixture[str]) ->
     assert main(["test", ":check", "--output=json"]) == 0
     (again,) = json.loads(capsys.readouterr().out)["tests"].values()
     assert (again["cached"], again["figures"]) == (True, figures)
+
+
+def test_each_kind_of_test_passes_or_says_why_not(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*RUN, "--logits", "own.npz", "--logits-of", "all"]) == 0
+    with np.load("own.npz") as arrays:
+        np.savez("other.npz", tokens=arrays["tokens"], logits=arrays["logits"] + 1)
+    capsys.readouterr()
+    assert main(["test", "//:all", "--output=json"]) == 3
+    tests = {label.removeprefix("//:"): found for label, found in json.loads(capsys.readouterr().out)["tests"].items()}
+    passed = {name for name, found in tests.items() if found["status"] == "PASSED"}
+    assert passed == {"check", "own-logits", "perplexity-16", "perplexity-64", "regex", "speed"}
+    assert tests["perplexity-16"]["figures"]["tokens"] == tests["perplexity-64"]["figures"]["tokens"] > 64
+    assert tests["speed"]["figures"]["decode_tokens_per_second"] > 0
+    why = {
+        "bound": "at most 1.5",
+        "chat": 'expected "world"',
+        "exact": 'expected "^.+"',
+        "no-logits": "no.npz is no file of logits",
+        "other-logits": "largest error 1, at most 0.0001",
+        "perplexity-65": "windows of 65 tokens do not fit the model's context of 64",
+        "too-fast": "at least 1e+12",
+        "too-long": "do not fit the model's context of 64",
+    }
+    assert {name: found["summary"] for name, found in tests.items() if name not in passed}.keys() == why.keys()
+    assert [name for name, said in why.items() if said not in tests[name]["summary"]] == []
+    assert tests["bound"]["figures"]["perplexity"] > 1.5, "a figure is kept of a test that failed"

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 from benchmarks.batch_speed import measure
+from mlcbuild.compiler.stages import perplexity_test
 from mlcbuild.runtime.batch.result import result_line
 from mlcbuild.runtime.engine import Engine
 from mlcbuild.runtime.expected_tensor import ExpectedTensor
 from mlcbuild.runtime.generate import generate
+from mlcbuild.runtime.package import ModelPackage
 from mlcbuild.runtime.tensor_cache import TensorCache
 from mlcbuild.runtime.tokenizer import PackageTokenizer
 from tests.compiler import schemes
@@ -37,6 +39,7 @@ PROMPTS = (
     "Python is a programming language that",
 )
 NEW_TOKENS = 64
+TEXT = Path(__file__).parents[2] / "models" / "texts" / "alice.txt"
 TIE = 1e-4  # logits closer than this are a tie, which the order of float32 sums may decide
 
 
@@ -105,6 +108,39 @@ def test_greedy_tokens_are_those_of_transformers_with_the_same_weights(package: 
         for number, (token, row) in enumerate(zip(found, logits, strict=True)):
             best = int(row.argmax())
             assert token == best or row[best] - row[token] < TIE, f"{prompt!r}, new token {number}"
+
+
+@pytest.mark.parametrize(("window", "stride"), [(128, 128), (96, 32)])
+def test_the_perplexity_of_a_text_is_that_of_transformers(
+    package: Path, peer: Peer, tmp_path: Path, window: int, stride: int
+) -> None:
+    import torch
+
+    if not package.parent.name.startswith("q0f32"):
+        pytest.skip("its weights are not those of the file")
+    text = tmp_path / "text.txt"
+    text.write_bytes(TEXT.read_bytes()[:2000])
+    result = tmp_path / "test.json"
+    perplexity_test.run(
+        package=package, text=text, result=result, max_perplexity=0, window=window, stride=stride, max_tokens=0
+    )
+    figures = json.loads(result.read_text())["figures"]
+    tokens = PackageTokenizer(ModelPackage.open(package)).encode_raw(text.read_text())
+    # The loop of transformers' page on perplexity, with the sum of the losses in float64.
+    total, scored, before = 0.0, 0, 0
+    for begin in range(0, len(tokens), stride):
+        end = min(begin + window, len(tokens))
+        losses = torch.nn.functional.cross_entropy(
+            torch.from_numpy(peer.logits(tokens[begin:end])[:-1]).double(),
+            torch.tensor(tokens[begin + 1 : end]),
+            reduction="none",
+        )[-(end - before) :]
+        total, scored, before = total + float(losses.sum()), scored + len(losses), end
+        if end == len(tokens):
+            break
+    assert (figures["tokens"], figures["scored"]) == (len(tokens), scored)
+    assert figures["perplexity"] == pytest.approx(float(np.exp(total / scored)), rel=1e-4)
+    assert 5 < figures["perplexity"] < 40
 
 
 def test_the_capital_of_france(package: Path) -> None:
