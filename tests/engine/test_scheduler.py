@@ -11,7 +11,7 @@ from mlcbuild.engine.action import (
     CachePolicy,
     SourceArtifact,
 )
-from mlcbuild.engine.executor import OutcomeKind
+from mlcbuild.engine.executor import FileEntry, OutcomeKind
 from mlcbuild.engine.instructions import (
     Cancel,
     Deliver,
@@ -19,15 +19,19 @@ from mlcbuild.engine.instructions import (
     Ending,
     Execute,
     Finished,
+    LookUp,
     Publish,
     ReportAction,
     ReportTarget,
 )
 from mlcbuild.engine.scheduler import Scheduler
 from mlcbuild.engine.scheduler_events import (
+    ActionsDeclared,
     Cancelled,
     DeliveryFailed,
     JobsAdded,
+    RequestedTarget,
+    ResultFound,
     SourceDigested,
     TargetDelivered,
     TargetsRequested,
@@ -175,6 +179,34 @@ def test_without_keep_going_nothing_new_starts_and_running_ones_finish() -> None
     skipped = [report for report in steps.reports.values() if report.ending is Ending.SKIPPED]
     assert {report.blocked_by for report in skipped} == {running[0]}
     assert len(steps.reports) == 4
+
+
+def test_a_test_that_fails_stops_nothing_and_makes_the_build_fail() -> None:
+    tested = replace(action("test"), is_test=True)
+    steps = Steps([tested, action("other"), action("after", out("other"))], out("test"), out("after"))
+    steps.miss("test", "other")
+    steps.end("test", OutcomeKind.FAILED)
+    steps.succeed("other", out="x")
+    steps.miss("after")
+    assert steps.started() == ["after"]
+    steps.succeed("after", out="y")
+    assert steps.answers[-1] == Finished(success=False, cancelled=False)
+
+
+def test_what_a_target_only_builds_is_made_and_not_delivered() -> None:
+    target = RequestedTarget(label="//a:test", directory="d", outputs=(), builds=(out("b"),))
+    scheduler = Scheduler(key_of=key_of, jobs=1)
+    wanted = scheduler.handle(
+        ActionsDeclared(actions=(action("a"), action("b", out("a")), action("c"))), TargetsRequested(targets=(target,))
+    )
+    assert [each.action.identifier for each in wanted if isinstance(each, LookUp)] == ["a"]
+    for name in ("a", "b"):
+        (lookup,) = [each for each in wanted if isinstance(each, LookUp)]
+        assert lookup.action.identifier == name
+        entry = FileEntry(path="out", digest=digest_of(name))
+        wanted = scheduler.handle(ResultFound(identifier=name, key=lookup.key, outputs=(entry,)))
+    (delivered,) = [each for each in wanted if isinstance(each, Deliver)]
+    assert (delivered.label, delivered.files) == ("//a:test", ())
 
 
 def test_what_did_not_start_after_a_failure_is_not_said_to_need_it() -> None:

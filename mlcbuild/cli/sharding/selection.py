@@ -20,7 +20,7 @@ from mlcbuild.engine.shards import Shard, Work, split
 from mlcbuild.errors import UsageError
 from mlcbuild.rules.analysis import Analysis
 from mlcbuild.rules.expected_seconds import expected_announced_seconds, expected_seconds
-from mlcbuild.rules.providers import FilesInfo
+from mlcbuild.rules.providers import FilesInfo, TestInfo
 
 MOST_SHARDS = 1000
 _SHARD = re.compile(r"([0-9]{1,4})/([0-9]{1,4})")
@@ -108,8 +108,9 @@ def split_targets(analysis: Analysis, count: int, *, root: Path, timings: Sequen
     """Split the requested targets. Raises UsageError, WorkspaceError for a file of timings."""
     wanted = {}
     for target in analysis.requested:
-        files = target.provided(FilesInfo)
-        wanted[str(target.label)] = [artifact for _, artifact in files.files] if files else []
+        test = target.provided(TestInfo)
+        files = test.files if test else target.provided(FilesInfo) or FilesInfo()
+        wanted[str(target.label)] = [artifact for _, artifact in files.files]
     estimated = declared_work(
         wanted,
         analysis.actions,

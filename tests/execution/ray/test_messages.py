@@ -66,6 +66,7 @@ _REQUESTS = st.builds(
     toolchains=st.lists(_TEXT, max_size=2).map(tuple),
     distributions=st.lists(_TEXT, max_size=2).map(tuple),
     code=st.lists(_TEXT).map(tuple),
+    is_test=st.booleans(),
 )
 _OUTCOMES = st.builds(
     ExecutionOutcome,
@@ -75,6 +76,7 @@ _OUTCOMES = st.builds(
     message=_TEXT,
     log=st.binary(max_size=20),
     exit_code=st.integers(-64, 255),
+    timed_out=st.booleans(),
     missing=st.lists(_DIGESTS).map(tuple),
     worker=_TEXT,
     node=_TEXT,
