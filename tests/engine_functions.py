@@ -11,19 +11,14 @@ import functools
 import json
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mlcbuild.errors import UsageError
 from mlcbuild.runtime.expected_tensor import ExpectedTensor
 from mlcbuild.runtime.machine import Machine
-
-Array = npt.NDArray[Any]
-
-REPEATS = 20
+from tests.engine_weights import Array, random_weights
 
 
 class Presence(enum.Enum):
@@ -59,6 +54,7 @@ class Kind(enum.Enum):
         return self in (Kind.RECURRENT, Kind.HYBRID)
 
 
+GRAPH_MEMORY = "cuda_graph_alloc_init"
 FUNCTIONS: Mapping[str, Presence] = {
     "embed": Presence.ALL,
     "prefill": Presence.ALL,
@@ -81,7 +77,7 @@ FUNCTIONS: Mapping[str, Presence] = {
     "sampler_take_probs": Presence.GPU,
     "sampler_verify_draft_tokens": Presence.GPU,
     "renormalize_by_top_p": Presence.GPU,
-    "cuda_graph_alloc_init": Presence.GPU,
+    GRAPH_MEMORY: Presence.GPU,
     "prefill_to_last_hidden_states": Presence.HIDDEN_STATES,
     "decode_to_last_hidden_states": Presence.HIDDEN_STATES,
     "batch_prefill_to_last_hidden_states": Presence.HIDDEN_STATES,
@@ -119,7 +115,7 @@ OF_EMBEDDINGS: Mapping[Kind, frozenset[str]] = {
 def expected_functions(kind: Kind, *, gpu: bool, hidden_states: bool) -> frozenset[str]:
     """The names of `FUNCTIONS` that a library has, no more and no fewer."""
     if not kind.generates:
-        return OF_EMBEDDINGS[kind]
+        return OF_EMBEDDINGS[kind] | ({GRAPH_MEMORY} if gpu else set())
     present = {Presence.ALL}
     present |= {Presence.GPU} if gpu else set()
     present |= {Presence.HIDDEN_STATES} if hidden_states else set()
@@ -131,12 +127,15 @@ def expected_functions(kind: Kind, *, gpu: bool, hidden_states: bool) -> frozens
 class Engine:
     """Calls of one library's functions, with what those took that are timed."""
 
-    def __init__(self, library: Path) -> None:
-        self.machine = Machine(library)
+    def __init__(self, machine: Machine, *, repeats: int = 0) -> None:
+        """Calls are timed if they are repeated."""
+        self.machine, self.repeats = machine, repeats
         self.metadata = json.loads(str(self.machine.entry("_metadata")()))
         self.vocabulary = int(self.metadata["vocab_size"])
         self.active = int(self.metadata["active_vocab_size"])
         self.took: dict[str, float] = {}
+        if self.has(GRAPH_MEMORY):
+            self.machine.entry(GRAPH_MEMORY)()
 
     @property
     def kind(self) -> Kind:
@@ -150,9 +149,8 @@ class Engine:
     @functools.cached_property
     def weights(self) -> Any:
         """Random ones, made once: a recorded CUDA graph reads those that it was recorded with."""
-        random = np.random.default_rng(0)
-        made = {tensor.name: _weight(random, tensor) for tensor in map(ExpectedTensor.of, self.metadata["params"])}
-        made |= _absorbed(made)
+        expected = [ExpectedTensor.of(document) for document in self.metadata["params"]]
+        made = random_weights(expected, str(self.metadata["quantization"]))
         return self.machine.array(list(map(self.machine.tensor, made.values())))
 
     @property
@@ -175,44 +173,11 @@ class Engine:
         result = function(*tensors)
         made = [result] if hasattr(result, "numpy") else list(result)
         found = [np.array(tensor.numpy()) for tensor in (*made, *tensors)]
+        if self.repeats == 0:
+            return found
         began = time.perf_counter()
-        for _ in range(REPEATS):
+        for _ in range(self.repeats):
             function(*tensors)
         tensors[0].numpy()  # waits for all of them
-        self.took[f"{name} × {len(arrays[0])}"] = (time.perf_counter() - began) / REPEATS * 1e6
+        self.took[f"{name} × {len(arrays[0])}"] = (time.perf_counter() - began) / self.repeats * 1e6
         return found
-
-
-def _weight(random: np.random.Generator, tensor: ExpectedTensor) -> Array:
-    """Such that activations stay of one size through a matrix, as it is or of `q_weight` and `q_scale`."""
-    shape = tuple(tensor.shape)
-    if tensor.dtype == "uint32":
-        return random.integers(0, 2**32, shape, dtype=np.uint32)
-    if len(shape) == 1:
-        numbers = 1 + 0.1 * random.standard_normal(shape)
-    elif tensor.name.endswith("_scale"):
-        numbers = random.random(shape) / (16 * shape[-1] ** 0.5)
-    else:
-        numbers = random.standard_normal(shape) / shape[-1] ** 0.5
-    return np.asarray(numbers.astype(tensor.dtype))
-
-
-def _absorbed(weights: Mapping[str, Array]) -> dict[str, Array]:
-    """The parts of latent attention's matrix `kv_b_proj` by which it reads the cache, (heads, rank, keys) and (heads,
-    values, rank): a model that stores them twice has to compute the same by both."""
-    made = {}
-    for name, keys in weights.items():
-        if not name.endswith(".w_uk"):
-            continue
-        attention = name.removesuffix("w_uk")
-        values = weights[f"{attention}w_uv"]
-        stored = weights.get(f"{attention}kv_b_proj.weight")
-        if stored is None:  # words of eight numbers from -7 to 8, and a scale for four words
-            words, scales = (weights[f"{attention}kv_b_proj.q_{part}"] for part in ("weight", "scale"))
-            codes = (words[..., None] >> np.arange(0, 32, 4, dtype=np.uint32)) & 15
-            numbers = codes.reshape(*scales.shape, 32).astype(np.float32) - 7
-            stored = (numbers * scales[..., None].astype(np.float32)).reshape(words.shape[0], -1)
-        each = stored.reshape(keys.shape[0], -1, keys.shape[1])
-        made[name] = each[:, : keys.shape[2]].transpose(0, 2, 1).astype(keys.dtype)
-        made[f"{attention}w_uv"] = each[:, keys.shape[2] :].astype(values.dtype)
-    return made

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.engine_functions import Array, Engine
+from tests.engine_functions import Engine
+from tests.engine_weights import Array
 
 ROUNDING = 2e-5  # by which a sum of a vocabulary of float32 may differ from the exact one
 LOWEST = np.finfo(np.float32).min

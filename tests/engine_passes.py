@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.engine_functions import Array, Engine
+from tests.engine_functions import Engine
+from tests.engine_weights import Array
 
 _PAGE_TOKENS = 16
 _HISTORY = 1  # states of a sequence that an engine keeps, where it takes no tokens back

@@ -56,7 +56,7 @@ def compile_library(
     overrides: Mapping[str, object] | None = None,
     kernel_store: Path | None = None,
     report: Report | None = None,
-    architectures: Sequence[str] = (),
+    architectures: Sequence[str] | None = None,
     attention: Mapping[str, object] | None = None,
     hidden_states: bool = False,
 ) -> Path:
@@ -64,9 +64,9 @@ def compile_library(
 
     Every stage's files stay in `directory`; `report` is told the seconds that each stage took. A kernel that
     `kernel_store` has, by name and for this target and `opt`, is taken from there, any other is put there: for
-    libraries compiled with the same code. `architectures` are a GPU's; left out, the target's own. `attention` are
-    values of `AttentionConfig`, as JSON, instead of the family's. A `vocabulary.json` that lies in `directory` is the
-    tokenizer's.
+    libraries compiled with the same code. `architectures` are a GPU's; left out, the target's own; without any, the
+    library has the host's code alone, for device functions that something else runs. `attention` are values of
+    `AttentionConfig`, as JSON, instead of the family's. A `vocabulary.json` in `directory` is the tokenizer's.
     """
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(config))
@@ -163,7 +163,7 @@ def finish_library(
     overrides: Mapping[str, object] | None = None,
     kernel_store: Path | None = None,
     report: Report | None = None,
-    architectures: Sequence[str] = (),
+    architectures: Sequence[str] | None = None,
 ) -> Path:
     """From `phase3.json`, `metadata.phase0.json`, `model.json` and `parameters.json` to `lib.so`, in `directory`."""
     run = _Timer(report)
@@ -173,7 +173,9 @@ def finish_library(
         at(name).mkdir(exist_ok=True)
     tool = {"target": dict(target)}
     on_gpu = target["kind"] == "cuda"
-    architectures = architectures or ((str(target["arch"]),) if on_gpu else ())
+    if architectures is None:
+        architectures = (str(target["arch"]),) if on_gpu else ()
+    has_device_code = len(architectures) > 0
     run(
         "Partition",
         partition.run,
@@ -195,7 +197,7 @@ def finish_library(
         )
         source, launch = at("sources", f"{name}.cu"), at("launches", f"{name}.launch.json")
         device = {"device_source": source, "launch": launch} if on_gpu else {}
-        code = [_device_code(at, name, architectures)] if on_gpu else []
+        code = [_device_code(at, name, architectures)] if has_device_code else []
         made = (scheduled, signature, object_file, *device.values(), *code)
         if kernel_store is not None and _taken(kernel_store, made):
             continue
@@ -217,7 +219,7 @@ def finish_library(
             run("CompileDevice", compile_device.run, source=source, cubin=cubin, arch=arch)
         if len(cubins) > 1:
             run("FatBinary", fat_binary.run, cubins=tuple(cubins), fat_binary=code[0])
-        elif on_gpu:
+        elif has_device_code:
             shutil.copyfile(cubins[0], code[0])
         if kernel_store is not None:
             _put(kernel_store, made)
@@ -242,13 +244,13 @@ def finish_library(
         executable=at("executable.bin"),
         shape_functions=at("shape_functions.o"),
         objects=tuple(at("objects", f"{name}.o") for name in names),
-        backend=cuda_link.LINKING if on_gpu else cpu_link.LINKING,
+        backend=cuda_link.LINKING if has_device_code else cpu_link.LINKING,
         **(
             {
                 "device_code": tuple(_device_code(at, name, architectures) for name in names),
                 "launches": tuple(at("launches", f"{name}.launch.json") for name in names),
             }
-            if on_gpu
+            if has_device_code
             else {}
         ),
         library=at("lib.so"),

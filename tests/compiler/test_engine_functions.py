@@ -3,73 +3,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from mlcbuild.compiler.tokenizer.vocabulary import Vocabulary, write_vocabulary
-from tests.compiler.family_cases import CASES, WINDOWED
-from tests.compiler.pipeline import CPU_TARGET, compile_library
-from tests.compiler.tiny_llama import TINY_LLAMA
+from mlcbuild.runtime.machine import Machine
+from tests.compiler.engine_libraries import ACTIVE, LIBRARIES, compile_case
+from tests.compiler.pipeline import CPU_TARGET
 from tests.engine_checks import checks_of
-from tests.engine_functions import FUNCTIONS, Engine, Kind, expected_functions
-from tests.runtime.embedding.tiny_embedder import DECODER
+from tests.engine_functions import FUNCTIONS, Engine, expected_functions
 
 PAGE = Path(__file__).parents[2] / "docs/engines.md"
-ACTIVE = 287
-LAST = {"model_type": "decoder", "pooling_strategy": "last", "normalize": True}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """A library's model; `hidden_states` is the attribute of that name."""
-
-    config: Mapping[str, Any]
-    kind: Kind
-    quantization: str = "q0f32"
-    hidden_states: bool = False
-
-
-LIBRARIES: Mapping[str, Case] = {
-    "llama": Case(config=TINY_LLAMA, kind=Kind.PAGED, quantization="q4f32_1", hidden_states=True),
-    "deepseek_v3": Case(config=CASES["deepseek_v3"].config, kind=Kind.PAGED),
-    "mamba2": Case(config=CASES["mamba2"].config, kind=Kind.RECURRENT),
-    "qwen3_5": Case(config=CASES["qwen3_5"].config, kind=Kind.HYBRID),
-    "bert": Case(config=CASES["bert"].config, kind=Kind.ENCODER),
-    "qwen3-embedding": Case(config={**DECODER, "embedding_metadata": LAST}, kind=Kind.EMBEDDING_DECODER),
-    # Heads of other kinds: with a soft cap and tied, with a scale, behind experts.
-    "gemma2": Case(config=WINDOWED["gemma2"].config, kind=Kind.PAGED, hidden_states=True),
-    "cohere": Case(config=CASES["cohere-norms"].config, kind=Kind.PAGED, hidden_states=True),
-    "olmoe": Case(config=CASES["olmoe-clipped"].config, kind=Kind.PAGED, hidden_states=True),
-    "deepseek_v2": Case(config=CASES["deepseek_v2"].config, kind=Kind.PAGED, hidden_states=True),
-}
 IN_CI = ("llama", "deepseek_v3", "mamba2", "qwen3_5", "bert", "qwen3-embedding")
 Build = Callable[[str], Engine]
 
 
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory, kernel_store: Path) -> Build:
-    """Libraries, each compiled once, of tokenizers that have fewer tokens than their models have rows."""
+    """Libraries, each compiled once."""
     made: dict[str, Engine] = {}
 
     def built(name: str) -> Engine:
         if name not in made:
-            case, directory = LIBRARIES[name], tmp_path_factory.mktemp(name)
-            write_vocabulary(Vocabulary(active_size=ACTIVE), directory / "vocabulary.json")
-            made[name] = Engine(
-                compile_library(
-                    case.config,
-                    case.quantization,
-                    CPU_TARGET,
-                    directory,
-                    kernel_store=kernel_store,
-                    hidden_states=case.hidden_states,
-                )
-            )
+            directory = tmp_path_factory.mktemp(name)
+            library = compile_case(LIBRARIES[name], CPU_TARGET, directory, kernel_store=kernel_store)
+            made[name] = Engine(Machine(library))
         return made[name]
 
     return built

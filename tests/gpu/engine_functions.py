@@ -20,11 +20,13 @@ from typing import Any
 
 import numpy as np
 
+from mlcbuild.runtime.machine import Machine
 from tests.engine_checks import checks_of
 from tests.engine_functions import FUNCTIONS, Engine, Presence, expected_functions
-from tests.gpu.families import MODELS
+from tests.gpu.models import MODELS
 
 BATCHES = (1, 4, 64)
+REPEATS = 20
 PADDING = 30  # rows of a vocabulary that no token has
 _EMBEDDINGS = {"embedding_metadata": {"model_type": "decoder", "pooling_strategy": "last", "normalize": True}}
 LIBRARIES: Mapping[str, tuple[dict[str, Any], bool]] = {
@@ -56,7 +58,7 @@ def prepare(name: str, folder: Path, *, quantization: str, arch: str) -> Path:
 
 def check(library: Path, *, seed: int) -> Iterator[str]:
     """What is wrong with a library."""
-    engine = Engine(library)
+    engine = Engine(Machine(library), repeats=REPEATS)
     # One function of hidden states is enough to expect all of them.
     hidden_states = any(presence is Presence.HIDDEN_STATES for presence in map(FUNCTIONS.get, engine.functions))
     expected = expected_functions(engine.kind, gpu=True, hidden_states=hidden_states)
@@ -66,31 +68,28 @@ def check(library: Path, *, seed: int) -> Iterator[str]:
         for batch in BATCHES:
             try:
                 each(engine, np.random.default_rng(seed), batch)
-            except AssertionError as error:
-                yield f"{each.__name__} with a batch of {batch} FAILED: {error}"
+            except Exception as error:  # of NumPy's comparison, or whatever the library raises
+                yield f"{each.__name__} with a batch of {batch} FAILED: {type(error).__name__}: {error}"
     told = f"{engine.kind.value}{', with hidden states' if hidden_states else ''}, {len(expected)} functions"
     print(library, told, json.dumps({name: round(took, 1) for name, took in engine.took.items()}, indent=1))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    steps = parser.add_subparsers(dest="step", required=True)
-    preparing = steps.add_parser("prepare")
-    preparing.add_argument("folder", type=Path)
-    preparing.add_argument("names", nargs="*")
-    preparing.add_argument("--quantization", default="q4f16_1")
-    preparing.add_argument("--arch", default="sm_90a")
-    checking = steps.add_parser("check")
-    checking.add_argument("libraries", nargs="+", type=Path)
-    checking.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
+    parser.add_argument("step", choices=("prepare", "check"))
+    parser.add_argument("paths", nargs="+", metavar="FOLDER [NAME…] | LIBRARY…")
+    parser.add_argument("--quantization", default="q4f16_1")
+    parser.add_argument("--arch", default="sm_90a")
+    parser.add_argument("--seed", type=int, default=0, help="of the random numbers of check")
+    given = parser.parse_intermixed_args()
     if given.step == "prepare":
-        given.folder.mkdir(parents=True, exist_ok=True)
-        for name in given.names or LIBRARIES:
-            print(prepare(name, given.folder, quantization=given.quantization, arch=given.arch), flush=True)
+        folder, *names = given.paths
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        for name in names or LIBRARIES:
+            print(prepare(name, Path(folder), quantization=given.quantization, arch=given.arch), flush=True)
         return
     failed = False
-    for library in given.libraries:
+    for library in map(Path, given.paths):
         for problem in check(library, seed=given.seed):
             failed = True
             print(f"{library}: {problem}", flush=True)

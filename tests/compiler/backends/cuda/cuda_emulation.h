@@ -2,7 +2,6 @@
 //
 // The threads of a block are coroutines of one system thread, which take turns at barriers and where a warp exchanges
 // values; blocks run one after another. Device functions of ours are given here anew, in C++: the text's own are asm.
-#include <ucontext.h>
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -101,21 +100,44 @@ static inline float __bfloat162float(nv_bfloat16 x) { return (float)x; }
 static inline nv_bfloat16 hexp(nv_bfloat16 x) { return nv_bfloat16(expf((float)x)); }
 static inline unsigned __pack_nv_bfloat162(nv_bfloat16 x, nv_bfloat16 y) { return (unsigned)y.bits << 16 | x.bits; }
 
+// Goes on with the stack `to`, and keeps in `from` where to come back. `swapcontext` would be a call of the system.
+extern "C" __attribute__((visibility("hidden"))) void switch_stack(void** from, void* to);
+asm(R"(
+.text
+.type switch_stack, @function
+switch_stack:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+.size switch_stack, .-switch_stack
+)");
+
 struct Fiber {
-  ucontext_t context;
+  void* stack;
   dim3 thread;
-  int number;
   bool done;
 };
 
 static dim3 gridDim, blockDim, blockIdx, threadIdx;
-static ucontext_t scheduler;
+static void* scheduler;
 static std::vector<Fiber> fibers;
 static int current;
 
 static void give_way() {
   int me = current;
-  swapcontext(&fibers[me].context, &scheduler);
+  switch_stack(&fibers[me].stack, scheduler);
   threadIdx = fibers[me].thread;
 }
 
@@ -242,6 +264,7 @@ static void run_fiber() {
   threadIdx = fibers[current].thread;
   body();
   fibers[current].done = true;
+  give_way();
 }
 
 static void run_blocks(dim3 grid, dim3 block, size_t shared, void (*function)()) {
@@ -262,11 +285,12 @@ static void run_blocks(dim3 grid, dim3 block, size_t shared, void (*function)())
     for (int i = 0; i < count; ++i) {
       fibers[i].thread = {i % block.x, i / block.x % block.y, i / block.x / block.y};
       fibers[i].done = false;
-      getcontext(&fibers[i].context);
-      fibers[i].context.uc_stack.ss_sp = &stacks[stack * i];
-      fibers[i].context.uc_stack.ss_size = stack;
-      fibers[i].context.uc_link = &scheduler;
-      makecontext(&fibers[i].context, run_fiber, 0);
+      // What `switch_stack` takes from a stack: six registers, then where to go on.
+      uintptr_t top = (uintptr_t)&stacks[stack * (i + 1)] & ~(uintptr_t)15;
+      void** kept = (void**)(top - 16) - 6;
+      std::fill(kept, kept + 6, nullptr);
+      kept[6] = (void*)run_fiber;
+      fibers[i].stack = kept;
     }
     int left = count;
     while (left) {
@@ -275,7 +299,7 @@ static void run_blocks(dim3 grid, dim3 block, size_t shared, void (*function)())
         if (fibers[i].done) continue;
         current = i;
         threadIdx = fibers[i].thread;
-        swapcontext(&scheduler, &fibers[i].context);
+        switch_stack(&scheduler, fibers[i].stack);
         if (!fibers[i].done) ++left;
       }
     }

@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,9 +60,9 @@ def run_cuda(func: tirx.PrimFunc, arrays: Sequence[Array | int], directory: Path
     The kernel is compiled when it is first called, and its text by the first call with that `directory`.
     """
     kernel = _built(func)
-    emulated = _compile(kernel.text, kernel.functions, directory)
+    device = emulate([(kernel.text, kernel.functions)], directory)
     copies = [array if isinstance(array, int) else np.ascontiguousarray(array).copy() for array in arrays]
-    kernel.call({function.name: _launcher(emulated, function) for function in kernel.functions}, copies, scalars)
+    kernel.call(device, copies, scalars)
     return [copy for copy in copies if not isinstance(copy, int)]
 
 
@@ -150,10 +150,30 @@ def device_code(library: Any) -> tuple[str, tuple[device_functions.DeviceFunctio
     return code.decode(), functions
 
 
-def _compile(text: str, functions: Sequence[device_functions.DeviceFunction], directory: Path) -> ctypes.CDLL:
+def emulate(
+    kernels: Sequence[tuple[str, Sequence[device_functions.DeviceFunction]]], directory: Path
+) -> dict[str, Callable[..., None]]:
+    """What launches the device functions of kernels, by name, as a kernel's host code does. `kernels` are their CUDA
+    texts and functions, which are compiled together, once for a `directory`."""
+    source = f'#include "{HEADER}"\n' + "".join(_for_the_cpu(text, functions) for text, functions in kernels)
+    name = hashlib.sha256((source + HEADER.read_text()).encode()).hexdigest()[:16]
+    library = directory / f"{name}.so"
+    if not library.exists():
+        path = directory / f"{name}.cpp"
+        path.write_text(source)
+        command = ["g++", "-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-mf16c", "-o", str(library), str(path)]
+        finished = subprocess.run(command, capture_output=True, text=True, check=False, env=dict(os.environ))
+        assert finished.returncode == 0, finished.stderr[:4000]
+    emulated = ctypes.CDLL(str(library))
+    return {function.name: _launcher(emulated, function) for _, functions in kernels for function in functions}
+
+
+def _for_the_cpu(text: str, functions: Sequence[device_functions.DeviceFunction]) -> str:
+    """C++ of a kernel's CUDA text, and functions that launch its device functions."""
     body = text[text.index('extern "C" __global__') :]
     body = re.sub(r"extern __shared__ (?:__align__\(\d+\)|alignas\(\d+\))? ?(\w+) (\w+)\[\];", _dynamic_buffer, body)
     body = re.sub(r"\balignas\((\d+)\) (\w+) ", r"\2 __attribute__((aligned(\1))) ", body)
+    body = _in_step(body, functions)
     starters = []
     for function in functions:
         values = ", ".join(
@@ -168,16 +188,21 @@ def _compile(text: str, functions: Sequence[device_functions.DeviceFunction], di
             f"run_blocks({{sizes[0], sizes[1], sizes[2]}}, {{sizes[3], sizes[4], sizes[5]}}, shared, "
             f"start_{function.name}); }}\n"
         )
-    source = f'#include "{HEADER}"\n{body}\n' + "".join(starters)
-    name = hashlib.sha256((source + HEADER.read_text()).encode()).hexdigest()[:16]
-    library = directory / f"{name}.so"
-    if not library.exists():
-        path = directory / f"{name}.cpp"
-        path.write_text(source)
-        command = ["g++", "-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-mf16c", "-o", str(library), str(path)]
-        finished = subprocess.run(command, capture_output=True, text=True, check=False, env=dict(os.environ))
-        assert finished.returncode == 0, finished.stderr[:4000]
-    return ctypes.CDLL(str(library))
+    return f"{body}\n" + "".join(starters)
+
+
+def _in_step(body: str, functions: Sequence[device_functions.DeviceFunction]) -> str:
+    """The threads of a warp read in step on a GPU: TVM's kernel that merges attention changes in one thread what the
+    next ones read as well. Here they wait for each other before they write to what comes with a call, where all do."""
+    names = "|".join(
+        re.escape(parameter.split()[-1]) for function in functions for parameter in _parameters(function.name, body)
+    )
+    return re.sub(rf"^  (?=(?:\*\([^()]+\*\)\()?(?:{names})\b[^;\n]* = )", "  __syncwarp();\n  ", body, flags=re.M)
+
+
+def _parameters(name: str, body: str) -> list[str]:
+    (parameters,) = re.findall(rf"{name}\(([^)]*)\) \{{", body)
+    return [part.replace("__restrict__", "").strip() for part in parameters.split(",")]
 
 
 def _dynamic_buffer(found: re.Match[str]) -> str:
@@ -186,8 +211,7 @@ def _dynamic_buffer(found: re.Match[str]) -> str:
 
 def _casts(name: str, body: str, values: str) -> str:
     """The arguments, each cast to the type of the parameter."""
-    (parameters,) = re.findall(rf"{name}\(([^)]*)\) \{{", body)
-    types = [re.sub(r"\w+$", "", part.replace("__restrict__", "")).strip() for part in parameters.split(",")]
+    types = [re.sub(r"\w+$", "", part).strip() for part in _parameters(name, body)]
     return ", ".join(f"({kind}){value}" for kind, value in zip(types, values.split(", "), strict=True))
 
 
@@ -195,7 +219,7 @@ def _c_type(kind: str, bits: int) -> str:
     return {"handle": "void*", "float": "float" if bits == 32 else "double"}.get(kind, f"int{bits}_t")
 
 
-def _launcher(emulated: ctypes.CDLL, function: device_functions.DeviceFunction) -> Any:
+def _launcher(emulated: ctypes.CDLL, function: device_functions.DeviceFunction) -> Callable[..., None]:
     launch = getattr(emulated, f"launch_{function.name}")
 
     def call(*given: Any) -> None:
