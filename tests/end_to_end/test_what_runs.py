@@ -287,6 +287,18 @@ def other_weights(place: Place) -> None:
     write_gguf(file, numbers)
 
 
+def fewer_tokens(place: Place) -> None:
+    """A tokenizer with fewer tokens than the model has rows."""
+    import gguf
+
+    file = place.root / "tiny.gguf"
+    tokens = gguf.GGUFReader(file).fields["tokenizer.ggml.tokens"].contents()[:-9]
+    types = [gguf.TokenType.CONTROL, *[gguf.TokenType.NORMAL] * (len(tokens) - 1)]
+    place.write(file, file.read_bytes())
+    file.unlink()
+    write_gguf(file, checkpoint(), metadata={"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": types})
+
+
 def config(**changes: object) -> Edit:
     def edit(place: Place) -> None:
         file = place.root / "config.json"
@@ -376,6 +388,7 @@ TABLE = (
     # Files.
     row("an executable source", made_executable, *IMPORT),
     row("other weights", other_weights, "ImportConfig", *WEIGHTS),
+    row("a tokenizer of fewer tokens", fewer_tokens, *IMPORT, "GenConfig", "Lower", "Link"),
     row("a config reformatted", reformatted, "ResolveModel"),
     row("a context length", longer_context, *READ, "Lower", "Link"),
     row("a context length beside weights", own_config, *READ, "GenConfig", "Lower"),
@@ -412,7 +425,7 @@ TABLE = (
     # mlcbuild's own code, changed without a change of what it makes: what follows is cut off.
     row("code of Export", code("compiler/stages/export"), "Export"),
     row("a model on TVM", code("compiler/families/llama/model"), "Export"),
-    row("a shared part of models", code("compiler/models/attention"), "Export"),
+    row("a shared part of models", code("compiler/models/layers/attention"), "Export"),
     row("what a family says of its models", code("compiler/families/llama/family"), *FAMILY),
     row("a family added", family_added, *FAMILY),
     row("code of ResolveModel", code("compiler/stages/resolve_model"), "ResolveModel"),

@@ -16,7 +16,8 @@ class SequenceBatch:
 
     All logits are float32; rows are in the order of the sequences that were given. Kernels have a way of their own for
     a row that is alone, which sums in another order. So no row is: beside one that would be, another is computed that
-    nobody reads. On a CPU the logits of a sequence are then the same, bit for bit, whatever is computed beside it.
+    nobody reads. On a CPU the logits of a sequence are then the same, bit for bit, whatever is computed beside it; but
+    of a model with recurrent layers, a sequence whose tokens fill a chunk is alone.
     """
 
     def __init__(self, model: Model, *, sequences: int, tokens: int) -> None:
@@ -38,7 +39,7 @@ class SequenceBatch:
         each: (sequences, vocabulary)."""
         with self._beside_another(tokens) as given:
             ends = np.cumsum([len(each) for each in given.values()]) - 1
-            if len(ends) == 1:
+            if len(ends) == 1 and not self._model.cache_sizes.is_recurrent:
                 ends = np.repeat(ends, 2)
             logits: Array = self._forward("batch_prefill", given, ends.astype(np.int32))[0]
         return logits[: len(tokens)]
@@ -60,8 +61,11 @@ class SequenceBatch:
 
     @contextmanager
     def _beside_another(self, tokens: Mapping[int, Sequence[int]]) -> Iterator[Mapping[int, Sequence[int]]]:
-        """The tokens, and where there is one alone another one of a sequence that ends with the block."""
-        if sum(len(each) for each in tokens.values()) > 1 or self._model.prefill_chunk_size < 2:
+        """The tokens, and where there is one alone another one of a sequence that ends with the block. Recurrent layers
+        take the ends of tokens for those of sequences, so that a sequence has another one beside it."""
+        total = sum(len(each) for each in tokens.values())
+        rows = len(tokens) if self._model.cache_sizes.is_recurrent else total
+        if rows > 1 or total == self._model.prefill_chunk_size:
             yield tokens
             return
         self._states.add(self._spare)

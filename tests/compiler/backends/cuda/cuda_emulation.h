@@ -58,6 +58,7 @@ static inline unsigned __pack_half2(half x, half y) {
 #define __logf logf
 static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 static inline half hexp(half x) { return (half)expf((float)x); }
+static inline half htanh(half x) { return (half)tanhf((float)x); }
 static inline half __hmax(half x, half y) { return x > y ? x : y; }
 
 // A bfloat16 as CUDA has it: computed in float, and rounded to nearest, ties to even, after each operation.
