@@ -11,6 +11,7 @@ import pytest
 from tests.compiler.quantized_checkpoints import write
 from tests.compiler.test_quantized_checkpoints import INT8, NF4, opened, packed_config
 from tests.compiler.tiny_models import Array
+from tests.parity_packages import parity_package
 
 pytestmark = pytest.mark.slow  # they import torch
 _ROWS, _COLUMNS = 48, 128
@@ -24,7 +25,7 @@ def _array(tensor: Any) -> Array:
 
 
 def _weight() -> Any:
-    torch = pytest.importorskip("torch")
+    torch = parity_package("torch")
     torch.manual_seed(0)
     return torch.randn(_ROWS, _COLUMNS) * 0.05
 
@@ -33,8 +34,8 @@ def _weight() -> Any:
 @pytest.mark.parametrize("kind", ["nf4", "fp4"])
 @pytest.mark.parametrize("nested", [False, True])
 def test_4_bits_of_bitsandbytes(kind: str, nested: bool, dtype: str, tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    functional = pytest.importorskip("bitsandbytes.functional")
+    torch = parity_package("torch")
+    functional = parity_package("bitsandbytes.functional")
     quantized, state = functional.quantize_4bit(
         _weight().to(getattr(torch, dtype)), quant_type=kind, blocksize=64, compress_statistics=nested
     )
@@ -46,8 +47,8 @@ def test_4_bits_of_bitsandbytes(kind: str, nested: bool, dtype: str, tmp_path: P
 
 
 def test_8_bits_of_bitsandbytes(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    functional = pytest.importorskip("bitsandbytes.functional")
+    torch = parity_package("torch")
+    functional = parity_package("bitsandbytes.functional")
     quantized, largest, _ = functional.int8_vectorwise_quant(_weight().to(torch.float16))
     stored = {"m.weight": _array(quantized), "m.SCB": _array(largest), "m.weight_format": np.zeros((), np.uint8)}
     source = opened(write(tmp_path / "model.safetensors", stored), INT8)
@@ -60,8 +61,8 @@ def test_8_bits_of_bitsandbytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.parametrize("strategy", ["group", "channel"])
 def test_pack_quantized_of_compressed_tensors(bits: int, symmetric: bool, strategy: str, tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    pytest.importorskip("compressed_tensors")
+    torch = parity_package("torch")
+    parity_package("compressed_tensors")
     from compressed_tensors.compressors.pack_quantized import PackedQuantizationCompressor
     from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
     from compressed_tensors.quantization.utils import calculate_qparams
