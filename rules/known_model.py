@@ -6,11 +6,13 @@ that is fetched or made is resolved by the same code in ResolveModel, before any
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mlcbuild.compiler.models.checkpoints.parameters import ParameterList
+from mlcbuild.compiler.models.config import parse_document
 from mlcbuild.compiler.models.description import ModelDescription
-from mlcbuild.compiler.models.resolving import resolve_config
+from mlcbuild.compiler.models.resolving import resolve
 from mlcbuild.engine.action import SourceArtifact
 from mlcbuild.errors import StageError
 from mlcbuild.rules.checkpoint_formats import formats
@@ -20,8 +22,9 @@ from mlcbuild.rules.rule import RuleContext
 
 @dataclass(frozen=True, kw_only=True)
 class KnownModel:
-    """What ResolveModel will write."""
+    """What ResolveModel will write of `document`, the config.json."""
 
+    document: Mapping[str, object]
     description: ModelDescription
     parameters: ParameterList
 
@@ -30,8 +33,9 @@ def known_model(context: RuleContext, config: SourceArtifact, *, attribute: str)
     """The model of a config.json; None after reporting what is wrong with the file, which `attribute` names."""
     try:
         content = context.read(config, attribute=attribute)
-        description, parameters = resolve_config(content, families(), formats(), where=config.path)
+        document = parse_document(content, where=config.path)
+        description, parameters = resolve(document, families(), formats(), where=config.path)
     except StageError as error:
         context.report(error.message, attribute=attribute, advice=error.advice)
         return None
-    return KnownModel(description=description, parameters=parameters)
+    return KnownModel(document=document, description=description, parameters=parameters)

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlcbuild.compiler.models.checkpoints.parameters import ParameterList
+from mlcbuild.compiler.models.config import parse_document
 from mlcbuild.compiler.models.configuring import configure
-from mlcbuild.compiler.models.description import ModelDescription
 from mlcbuild.compiler.models.gguf.architecture import gguf_architecture
-from mlcbuild.compiler.models.resolving import resolve, resolve_config
+from mlcbuild.compiler.models.resolving import resolve
 from mlcbuild.compiler.weights.adapter import adapter_error
 from mlcbuild.compiler.weights.gguf_file import GGUFFile
 from mlcbuild.compiler.weights.gguf_parts import are_parts_of_one
@@ -67,11 +66,14 @@ def model_in_hand(path: Path) -> ModelInHand:
     names = sorted(each.name for each in path.iterdir()) if path.is_dir() else []
     if CONFIG in names:
         has_weights = any(name.endswith(_WEIGHTS) for name in names)
-        description, parameters = _of_config(path / CONFIG)
+        document = _of_config(path / CONFIG)
     else:
-        description, parameters = _of_gguf(_gguf_files(path, names) if path.is_dir() else (path,))
+        document = _of_gguf(_gguf_files(path, names) if path.is_dir() else (path,))
+    description, parameters = resolve(
+        document, families(), formats(), where=str(path / CONFIG if CONFIG in names else path)
+    )
     (family,) = (each for each in families() if each.name == description.family)
-    known = KnownModel(description=description, parameters=parameters)
+    known = KnownModel(document=document, description=description, parameters=parameters)
     return ModelInHand(known=known, family=family, has_weights=has_weights)
 
 
@@ -109,15 +111,15 @@ def _reason_against(model: ModelInHand, quantization: str, backend: Backend) -> 
     return invalid[0].error.message if invalid else ""
 
 
-def _of_config(path: Path) -> tuple[ModelDescription, ParameterList]:
+def _of_config(path: Path) -> Mapping[str, object]:
     try:
         content = path.read_bytes()
     except OSError as error:
         raise StageError(f"{path} cannot be read: {error.strerror or error}") from None
-    return resolve_config(content, families(), formats(), where=str(path))
+    return parse_document(content, where=str(path))
 
 
-def _of_gguf(paths: Sequence[Path]) -> tuple[ModelDescription, ParameterList]:
+def _of_gguf(paths: Sequence[Path]) -> Mapping[str, object]:
     try:
         file = GGUFFile(*paths)
     except OSError as error:
@@ -127,9 +129,9 @@ def _of_gguf(paths: Sequence[Path]) -> tuple[ModelDescription, ParameterList]:
 
     try:
         architecture = gguf_architecture(file, families())
-        resolved = resolve(architecture.config(file), families(), formats(), where=str(file.path))
+        document = architecture.config(file)
         tokenizer_files(file, architecture.cuts)  # A build would find what is wrong with it when it has begun.
-        return resolved
+        return document
     finally:
         file.close()
 

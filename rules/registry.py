@@ -21,6 +21,7 @@ BUILT_IN = (
     "command",
     "compiler_pass",
     "filegroup",
+    "gguf_package",
     "hf_repository",
     "http_file",
     "local_file",

@@ -34,8 +34,11 @@ DOORS: dict[str, frozenset[str]] = {
 NAMES = frozenset(
     {
         "mlcbuild.compiler.backends.cuda.architectures",
+        "mlcbuild.compiler.formats.exact_forms",
+        "mlcbuild.compiler.formats.gguf.described_model",
         "mlcbuild.compiler.kernel_description",
         "mlcbuild.compiler.manifest",
+        "mlcbuild.compiler.models.config",
         "mlcbuild.compiler.models.configuring",
         "mlcbuild.compiler.models.description",
         "mlcbuild.compiler.models.family",

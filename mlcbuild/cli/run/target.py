@@ -17,6 +17,14 @@ from mlcbuild.errors import UsageError
 from mlcbuild.rules.analysis import AnalysedTarget, Analysis
 from mlcbuild.rules.providers import ExecutableInfo
 
+_ADVICE = {
+    "gguf_package": (
+        "llama.cpp runs its file: llama-server --model FILE.gguf",
+        "a model_package of the same model can be run",
+    ),
+}
+"""What to do with a package of another engine, by its rule."""
+
 
 def build_and_run(request: BuildRequest, arguments: tuple[str, ...], options: GlobalOptions) -> ExitCode:
     """Build the target that the request's only pattern names and run it with `arguments`.
@@ -68,7 +76,7 @@ def _executable(target: AnalysedTarget) -> ExecutableInfo:
     if found is None:
         raise UsageError(
             f"{target.label} cannot be run: it is a {target.rule}",
-            advice=("a model_package can be run, and a command with one executable output",),
+            advice=_ADVICE.get(target.rule, ("a model_package can be run, and a command with one executable output",)),
         )
     return found
 

@@ -12,6 +12,7 @@ from mlcbuild.compiler.models.family import FamilyModel
 from mlcbuild.compiler.models.gguf.config import LAYER_NORM, vocabulary_size
 from mlcbuild.compiler.models.gguf.keys import check_keys
 from mlcbuild.compiler.models.gguf.numbers import shortest_decimal
+from mlcbuild.compiler.models.gguf.written import GGUFMetadata, Value, WrittenModel
 from mlcbuild.errors import StageError
 
 if TYPE_CHECKING:
@@ -91,3 +92,22 @@ def encoder_document(file: GGUFFile, *, architecture: str, model_type: str, clas
             f'{file.path}: "{architecture}.pooling_type" is {pooling}; known are 1 (mean), 2 (cls), 3 (last)'
         )
     return document
+
+
+def encoder_metadata(model: WrittenModel) -> GGUFMetadata:
+    """The inverse of `encoder_document`."""
+    config: EncoderConfig = model.configuration
+    embedding = model.description.embedding
+    kinds = {strategy: number for number, strategy in _POOLING.items()}
+    values: dict[str, Value] = {
+        "block_count": config.num_layers,
+        "context_length": model.positions,
+        "embedding_length": config.hidden_size,
+        "feed_forward_length": config.feed_forward.intermediate_size,
+        "attention.head_count": config.heads,
+        f"attention.{LAYER_NORM}": config.norm.epsilon,
+        "attention.causal": False,
+        "pooling_type": _NO_POOLING[1] if embedding is None else kinds[embedding.pooling_strategy],
+        "vocab_size": config.vocab_size,
+    }
+    return GGUFMetadata(values=values, factors={})

@@ -24,6 +24,7 @@ from mlcbuild.compiler.models.embedding import EmbeddingMetadata
 from mlcbuild.compiler.models.sizes import ContextLimits
 
 if TYPE_CHECKING:  # Whoever calls a family with a file has imported it; the keys of other stages need not count it.
+    from mlcbuild.compiler.models.gguf.written import GGUFMetadata, WrittenModel
     from mlcbuild.compiler.tokenizer.cuts import Cut
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
 
@@ -51,14 +52,17 @@ class FamilyModel(Generic[Configuration]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GGUFArchitecture:
-    """How GGUF files with one value of `general.architecture` are read.
+    """How GGUF files with one value of `general.architecture` are read and written.
 
     `config` makes a `config.json` of the metadata; it raises StageError for what the family cannot compute. `cuts` are
     values of `tokenizer.ggml.pre` that llama.cpp does not know (`tokenizer.cuts.CUTS` has those that it does).
+    `metadata` is the inverse, for files that are written; None for an architecture of decoders that has no keys but
+    those of all (`gguf.writing.decoder_metadata`).
     """
 
     config: Callable[[GGUFFile], dict[str, object]]
     cuts: Mapping[str, Cut] = field(default_factory=dict)
+    metadata: Callable[[WrittenModel], GGUFMetadata] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +71,9 @@ class Family(Generic[Configuration]):
 
     `resolve` checks a `config.json` whose `model_type` is one of `model_types`; it raises StageError naming the field
     that is missing, out of range or not supported. `configuration` is the class that it makes. `gguf` has the
-    architectures of GGUF files by name. `kv_state_kind` is what a sequence keeps between calls, by MLC-LLM's words for
-    a library's metadata: `kv_cache`, `rnn_state`, `hybrid` or `none`; a backend has kernels for some of them.
+    architectures of GGUF files by name. `gguf_names` are the architectures that files are written with, by model type,
+    where that is not the only one of `gguf`. `kv_state_kind` is what a sequence keeps between calls, by MLC-LLM's words
+    for a library's metadata: `kv_cache`, `rnn_state`, `hybrid` or `none`; a backend has kernels for some of them.
     `quantized_checkpoints` are the values of `quant_method` in a `quantization_config` whose tensors are known by their
     names alone.
     """
@@ -79,5 +84,6 @@ class Family(Generic[Configuration]):
     configuration: type[Configuration]
     resolve: Callable[[ConfigReader], FamilyModel[Configuration]]
     gguf: Mapping[str, GGUFArchitecture] = field(default_factory=dict)
+    gguf_names: Mapping[str, str] = field(default_factory=dict)
     kv_state_kind: str = "kv_cache"
     quantized_checkpoints: tuple[str, ...] = ()

@@ -18,6 +18,7 @@ from mlcbuild.compiler.models.config import ConfigReader, read_document
 from mlcbuild.compiler.models.description import read_model
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 from mlcbuild.compiler.tokenizer import conversation
+from mlcbuild.compiler.tokenizer.packaged_config import CONFIG, own_config, packaged_config
 from mlcbuild.compiler.tokenizer.vocabulary import read_tokenizer, vocabulary_of
 from mlcbuild.errors import StageError
 from mlcbuild.runtime.chat_template import special_tokens
@@ -31,8 +32,7 @@ _DEFAULTS = {
     "top_p": 1.0,
 }
 _TOKEN_DEFAULTS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-_CONFIG = "tokenizer_config.json"
-_FILES = ("tokenizer.model", "tokenizer.json", "vocab.json", "merges.txt", "added_tokens.json", _CONFIG)
+_FILES = ("tokenizer.model", "tokenizer.json", "vocab.json", "merges.txt", "added_tokens.json", CONFIG)
 
 
 def run(
@@ -54,9 +54,9 @@ def run(
     readers = [ConfigReader(generation, str(generation_file)), ConfigReader(document, str(config))]
     if isinstance(document.get("text_config"), dict):  # of a vision-language model
         readers.append(readers[-1].table("text_config"))
-    tokenizer_config = _tokenizer_config(tokenizer)
+    tokenizer_config = packaged_config(tokenizer)
     configuration = _json(tokenizer_config)
-    files = [name for name in _FILES if (tokenizer / name).is_file() or (name == _CONFIG and tokenizer_config)]
+    files = [name for name in _FILES if (tokenizer / name).is_file() or (name == CONFIG and tokenizer_config)]
     vocabulary = read_tokenizer(tokenizer / "tokenizer.json")
     _check_rows(vocabulary, description.vocab_size, tokenizer / "tokenizer.json")
     own = {f"{name}_id": vocabulary.token_to_id(text) for name, text in special_tokens(tokenizer_config).items()}
@@ -86,7 +86,7 @@ def run(
     chat_config.write_bytes(_json(chat))
     tokenizer_files.mkdir(parents=True, exist_ok=True)
     for name in files:
-        if name == _CONFIG and tokenizer_config != _own_tokenizer_config(tokenizer):
+        if name == CONFIG and tokenizer_config != own_config(tokenizer):
             (tokenizer_files / name).write_bytes(configuration)
         else:
             shutil.copyfile(tokenizer / name, tokenizer_files / name)
@@ -163,38 +163,6 @@ def _steps(step: Mapping[str, object] | None, members: str) -> list[Mapping[str,
         return []
     inner = step.get(members)
     return list(inner) if isinstance(inner, list) else [step]
-
-
-def _tokenizer_config(tokenizer: Path) -> dict[str, object]:
-    """tokenizer_config.json as a package has it: with the template and the special tokens where every reader looks."""
-    document = _own_tokenizer_config(tokenizer)
-    beside = tokenizer / "special_tokens_map.json"
-    if "added_tokens_decoder" not in document and beside.is_file():  # the condition of transformers
-        document |= special_tokens(read_document(beside))
-    if (template := _template(tokenizer, document.get("chat_template"))) is not None:
-        document["chat_template"] = template
-    return document
-
-
-def _own_tokenizer_config(tokenizer: Path) -> dict[str, object]:
-    path = tokenizer / _CONFIG
-    return read_document(path) if path.is_file() else {}
-
-
-def _template(tokenizer: Path, field: object) -> str | None:
-    """The chat template: a file of its own (transformers since 4.52), else a field; the default of
-    several."""
-    alone = tokenizer / "chat_template.jinja"
-    if alone.is_file():
-        try:
-            return alone.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            byte = error.object[error.start]
-            raise StageError(f"{alone} is not UTF-8: it has byte {byte:#04x} at {error.start}") from None
-    if isinstance(field, list):
-        named = {item.get("name"): item.get("template") for item in field if isinstance(item, dict)}
-        field = named.get("default")
-    return field if isinstance(field, str) else None
 
 
 def _conversation(document: Mapping[str, object], ends: list[int], vocabulary: Tokenizer) -> conversation.Conversation:

@@ -13,6 +13,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from mlcbuild.compiler.quantization.scheme import StoredTensor
 from mlcbuild.compiler.weights.tensor import Array, bfloat16_bits, dtype_of
 from mlcbuild.errors import StageError
@@ -76,3 +78,23 @@ def write_index(path: Path, *, metadata: Mapping[str, object], records: Sequence
     """Write `tensor-cache.json`."""
     text = json.dumps({"metadata": metadata, "records": list(records)}, indent=2)
     path.write_text(text + "\n", encoding="utf-8")
+
+
+class StoredWeights:
+    """The tensors of shards that an index lists, read one at a time; all are stored raw."""
+
+    def __init__(self, index: Path, shards: Sequence[Path]) -> None:
+        files = {path.name: path for path in shards}
+        self._entries = {
+            entry["name"]: (files[record["dataPath"]], entry)
+            for record in json.loads(index.read_bytes())["records"]
+            for entry in record["records"]
+        }
+
+    def read(self, stored: StoredTensor) -> Array:
+        """The numbers of a tensor, mapped and not yet in memory."""
+        path, entry = self._entries[stored.name]
+        numbers: Array = np.memmap(
+            path, dtype=dtype_of(stored.dtype), mode="r", offset=entry["byteOffset"], shape=stored.shape
+        )
+        return numbers

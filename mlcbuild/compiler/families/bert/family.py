@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.architecture.encoder import EncoderConfig, read_encoder
 from mlcbuild.compiler.models.config import ConfigReader
-from mlcbuild.compiler.models.encoder_family import DEFAULTS, encoder_document, encoder_model
+from mlcbuild.compiler.models.encoder_family import DEFAULTS, encoder_document, encoder_metadata, encoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 
 if TYPE_CHECKING:
@@ -32,6 +32,6 @@ FAMILY = Family(
     model_types=("bert",),
     configuration=EncoderConfig,
     resolve=resolve,
-    gguf={"bert": GGUFArchitecture(config=_config_of_gguf)},
+    gguf={"bert": GGUFArchitecture(config=_config_of_gguf, metadata=encoder_metadata)},
     kv_state_kind="none",
 )

@@ -109,4 +109,5 @@ FAMILY = Family(
     model_types=("chatglm",),
     configuration=DecoderConfig,
     resolve=resolve,
+    gguf_names={"chatglm": "chatglm"},
 )

@@ -6,6 +6,7 @@ Defaults are those of transformers' `CohereConfig`.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.architecture.decoder import (
@@ -25,6 +26,7 @@ from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf.config import decoder_document
 from mlcbuild.compiler.models.gguf.numbers import number_below
+from mlcbuild.compiler.models.gguf.writing import decoder_metadata
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
@@ -84,5 +86,7 @@ FAMILY = Family(
     model_types=("cohere",),
     configuration=DecoderConfig,
     resolve=resolve,
-    gguf={"command-r": GGUFArchitecture(config=_config_of_gguf)},
+    gguf={
+        "command-r": GGUFArchitecture(config=_config_of_gguf, metadata=partial(decoder_metadata, keys=("logit_scale",)))
+    },
 )

@@ -7,6 +7,7 @@ Defaults are those of transformers' `Cohere2Config` where a `config.json` leaves
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, NormKind, Wiring, read_decoder
@@ -24,7 +25,8 @@ from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf.config import decoder_document
 from mlcbuild.compiler.models.gguf.numbers import number_below
-from mlcbuild.compiler.models.gguf.windows import WINDOW_KEYS, check_one_base, window_document
+from mlcbuild.compiler.models.gguf.windows import WINDOW, WINDOW_KEYS, check_one_base, window_document
+from mlcbuild.compiler.models.gguf.writing import decoder_metadata
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
@@ -85,5 +87,9 @@ FAMILY = Family(
     model_types=("cohere2",),
     configuration=DecoderConfig,
     resolve=resolve,
-    gguf={"cohere2": GGUFArchitecture(config=_config_of_gguf)},
+    gguf={
+        "cohere2": GGUFArchitecture(
+            config=_config_of_gguf, metadata=partial(decoder_metadata, keys=("logit_scale", WINDOW))
+        )
+    },
 )

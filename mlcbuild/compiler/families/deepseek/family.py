@@ -6,6 +6,7 @@ transformers has no class for it; defaults are those of the configuration that i
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, read_decoder
@@ -25,6 +26,7 @@ from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitectur
 from mlcbuild.compiler.models.gguf.config import decoder_document
 from mlcbuild.compiler.models.gguf.mixture import MIXTURE_KEYS, mixture_fields
 from mlcbuild.compiler.models.gguf.numbers import number_below
+from mlcbuild.compiler.models.gguf.writing import decoder_metadata
 from mlcbuild.errors import StageError
 
 if TYPE_CHECKING:
@@ -109,5 +111,20 @@ FAMILY = Family(
     model_types=("deepseek",),
     configuration=DecoderConfig,
     resolve=resolve,
-    gguf={"deepseek": GGUFArchitecture(config=_config_of_gguf)},
+    gguf={
+        "deepseek": GGUFArchitecture(
+            config=_config_of_gguf,
+            metadata=partial(
+                decoder_metadata,
+                keys=(
+                    "expert_count",
+                    "expert_used_count",
+                    "expert_feed_forward_length",
+                    "expert_shared_count",
+                    "leading_dense_block_count",
+                    "expert_weights_scale",
+                ),
+            ),
+        )
+    },
 )

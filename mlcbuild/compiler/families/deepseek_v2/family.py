@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from mlcbuild.compiler.families.deepseek_v2.gguf_metadata import config_of_gguf
+from mlcbuild.compiler.families.deepseek_v2.gguf_metadata import config_of_gguf, metadata_of_model
 from mlcbuild.compiler.models.architecture.decoder import DecoderConfig
 from mlcbuild.compiler.models.architecture.mixture import (
     ExpertGroups,
@@ -155,5 +155,5 @@ FAMILY = Family(
     model_types=("deepseek_v2", "deepseek_v3"),
     configuration=DecoderConfig,
     resolve=resolve,
-    gguf={"deepseek2": GGUFArchitecture(config=config_of_gguf)},
+    gguf={"deepseek2": GGUFArchitecture(config=config_of_gguf, metadata=metadata_of_model)},
 )

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from mlcbuild.compiler.models.gguf.config import decoder_document
 from mlcbuild.compiler.models.gguf.mixture import MIXTURE_KEYS, mixture_fields
 from mlcbuild.compiler.models.gguf.numbers import number_below
+from mlcbuild.compiler.models.gguf.writing import decoder_metadata
+from mlcbuild.compiler.models.gguf.written import GGUFMetadata, Value, WrittenModel
 from mlcbuild.errors import StageError
 
 if TYPE_CHECKING:
@@ -16,6 +18,11 @@ _KEYS = (
     *("attention.q_lora_rank", "attention.kv_lora_rank", "attention.key_length_mla", "attention.value_length_mla"),
     *("attention.value_length", "expert_shared_count", "leading_dense_block_count", "expert_weights_scale"),
     *("expert_weights_norm", "expert_gating_func", "expert_group_count", "expert_group_used_count"),
+)
+_EXPERT_KEYS = (
+    *("expert_count", "expert_used_count", "expert_feed_forward_length", "expert_shared_count"),
+    *("leading_dense_block_count", "expert_weights_scale", "expert_weights_norm", "expert_gating_func"),
+    *("expert_group_count", "expert_group_used_count"),
 )
 _SOFTMAX, _SIGMOID = 1, 2  # llama.cpp's numbers
 
@@ -68,3 +75,19 @@ def config_of_gguf(file: GGUFFile) -> dict[str, object]:
     if not sigmoid:
         found["topk_method"] = "greedy" if groups == 1 else "group_limited_greedy"
     return document | found
+
+
+def metadata_of_model(model: WrittenModel) -> GGUFMetadata:
+    """As llama.cpp computes it, heads share one key, which is the latent vector and the rotated part behind it."""
+    attention = model.configuration.attention
+    latent = attention.latent
+    own: dict[str, Value] = {
+        "attention.head_count_kv": 1,
+        "attention.key_length": latent.kept_dim,
+        "attention.value_length": latent.rank,
+        "attention.key_length_mla": attention.head_dim,
+        "attention.value_length_mla": latent.value_dim,
+        "attention.kv_lora_rank": latent.rank,
+    }
+    own |= {"attention.q_lora_rank": latent.query_rank} if latent.query_rank else {}
+    return decoder_metadata(model, keys=_EXPERT_KEYS, own=own, grows=True)

@@ -7,6 +7,7 @@ Defaults are those of transformers' `Exaone4Config`.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, QueryKeyNorm, Wiring, read_decoder
@@ -23,7 +24,8 @@ from mlcbuild.compiler.models.configuration.layer_types import (
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf.config import decoder_document
-from mlcbuild.compiler.models.gguf.windows import WINDOW_KEYS, check_one_base, window_document
+from mlcbuild.compiler.models.gguf.windows import WINDOW, WINDOW_KEYS, WINDOW_PATTERN, check_one_base, window_document
+from mlcbuild.compiler.models.gguf.writing import decoder_metadata
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
@@ -75,5 +77,9 @@ FAMILY = Family(
     model_types=("exaone4",),
     configuration=DecoderConfig,
     resolve=resolve,
-    gguf={"exaone4": GGUFArchitecture(config=_config_of_gguf)},
+    gguf={
+        "exaone4": GGUFArchitecture(
+            config=_config_of_gguf, metadata=partial(decoder_metadata, keys=(WINDOW, WINDOW_PATTERN))
+        )
+    },
 )

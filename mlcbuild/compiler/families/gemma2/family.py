@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, Wiring, read_cap, read_decoder
@@ -24,7 +25,8 @@ from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf.config import decoder_document, head_size
 from mlcbuild.compiler.models.gguf.numbers import number_below
-from mlcbuild.compiler.models.gguf.windows import WINDOW_KEYS, check_one_base, window_document
+from mlcbuild.compiler.models.gguf.windows import WINDOW, WINDOW_KEYS, check_one_base, window_document
+from mlcbuild.compiler.models.gguf.writing import decoder_metadata
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
@@ -106,5 +108,10 @@ FAMILY = Family(
     model_types=("gemma2",),
     configuration=DecoderConfig,
     resolve=resolve,
-    gguf={"gemma2": GGUFArchitecture(config=_config_of_gguf)},
+    gguf={
+        "gemma2": GGUFArchitecture(
+            config=_config_of_gguf,
+            metadata=partial(decoder_metadata, keys=("attn_logit_softcapping", "final_logit_softcapping", WINDOW)),
+        )
+    },
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, QueryKeyNorm, Wiring, read_cap, read_decoder
@@ -29,7 +30,8 @@ from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf.config import decoder_document, head_size
 from mlcbuild.compiler.models.gguf.numbers import number_below
-from mlcbuild.compiler.models.gguf.windows import WINDOW_BASE, WINDOW_KEYS, window_document
+from mlcbuild.compiler.models.gguf.windows import WINDOW, WINDOW_BASE, WINDOW_KEYS, window_document
+from mlcbuild.compiler.models.gguf.writing import decoder_metadata
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
@@ -125,5 +127,10 @@ FAMILY = Family(
     model_types=("gemma3_text", _WRAPPER),
     configuration=DecoderConfig,
     resolve=resolve,
-    gguf={"gemma3": GGUFArchitecture(config=_config_of_gguf)},
+    gguf={
+        "gemma3": GGUFArchitecture(
+            config=_config_of_gguf,
+            metadata=partial(decoder_metadata, keys=("final_logit_softcapping", WINDOW, WINDOW_BASE)),
+        )
+    },
 )

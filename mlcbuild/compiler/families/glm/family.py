@@ -84,6 +84,7 @@ FAMILY = Family(
     model_types=("glm", "glm4"),
     configuration=DecoderConfig,
     resolve=resolve,
+    gguf_names={"glm": "chatglm", "glm4": "glm4"},
     gguf={
         "glm4": GGUFArchitecture(config=_config_of_gguf),
         "chatglm": GGUFArchitecture(config=_config_of_chatglm),

@@ -6,6 +6,7 @@ Defaults are those of transformers' `GPTNeoXConfig`.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, NormConfig, NormKind, Wiring, read_decoder
@@ -15,6 +16,7 @@ from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf.config import decoder_document
+from mlcbuild.compiler.models.gguf.writing import decoder_metadata
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
@@ -102,5 +104,7 @@ FAMILY = Family(
     model_types=("gpt_neox",),
     configuration=DecoderConfig,
     resolve=resolve,
-    gguf={"gptneox": GGUFArchitecture(config=_config_of_gguf)},
+    gguf={
+        "gptneox": GGUFArchitecture(config=_config_of_gguf, metadata=partial(decoder_metadata, keys=(_GGUF_PARALLEL,)))
+    },
 )

@@ -8,6 +8,7 @@ MXFP4, as they were published, or in bfloat16.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, read_decoder
@@ -26,7 +27,8 @@ from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf.config import decoder_document
 from mlcbuild.compiler.models.gguf.mixture import MIXTURE_KEYS, mixture_fields
-from mlcbuild.compiler.models.gguf.windows import WINDOW_KEYS, check_one_base, window_document
+from mlcbuild.compiler.models.gguf.windows import WINDOW, WINDOW_KEYS, check_one_base, window_document
+from mlcbuild.compiler.models.gguf.writing import decoder_metadata
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
@@ -126,5 +128,12 @@ FAMILY = Family(
     configuration=DecoderConfig,
     resolve=resolve,
     quantized_checkpoints=("mxfp4",),
-    gguf={"gpt-oss": GGUFArchitecture(config=_config_of_gguf)},
+    gguf={
+        "gpt-oss": GGUFArchitecture(
+            config=_config_of_gguf,
+            metadata=partial(
+                decoder_metadata, keys=("expert_count", "expert_used_count", "expert_feed_forward_length", WINDOW)
+            ),
+        )
+    },
 )

@@ -14,7 +14,7 @@ from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf.config import decoder_document
-from mlcbuild.compiler.models.gguf.scales import SCALE_KEYS, granite_factors
+from mlcbuild.compiler.models.gguf.scales import SCALE_KEYS, granite_factors, granite_metadata
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
@@ -54,5 +54,5 @@ FAMILY = Family(
     model_types=("granite",),
     configuration=DecoderConfig,
     resolve=resolve,
-    gguf={"granite": GGUFArchitecture(config=_config_of_gguf)},
+    gguf={"granite": GGUFArchitecture(config=_config_of_gguf, metadata=granite_metadata)},
 )

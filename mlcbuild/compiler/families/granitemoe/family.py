@@ -6,6 +6,7 @@ Defaults are those of transformers' `GraniteMoeConfig`.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, read_decoder
@@ -16,7 +17,7 @@ from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf.config import decoder_document
 from mlcbuild.compiler.models.gguf.mixture import MIXTURE_KEYS, mixture_fields
-from mlcbuild.compiler.models.gguf.scales import SCALE_KEYS, granite_factors
+from mlcbuild.compiler.models.gguf.scales import SCALE_KEYS, granite_factors, granite_metadata
 from mlcbuild.errors import StageError
 
 if TYPE_CHECKING:
@@ -84,5 +85,9 @@ FAMILY = Family(
     model_types=("granitemoe",),
     configuration=DecoderConfig,
     resolve=resolve,
-    gguf={"granitemoe": GGUFArchitecture(config=_config_of_gguf)},
+    gguf={
+        "granitemoe": GGUFArchitecture(
+            config=_config_of_gguf, metadata=partial(granite_metadata, keys=("expert_count", "expert_used_count"))
+        )
+    },
 )

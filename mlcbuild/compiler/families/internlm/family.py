@@ -53,4 +53,5 @@ FAMILY = Family(
     model_types=("internlm",),
     configuration=DecoderConfig,
     resolve=resolve,
+    gguf_names={"internlm": "llama"},
 )

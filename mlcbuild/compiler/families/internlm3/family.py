@@ -26,4 +26,5 @@ FAMILY = Family(
     model_types=("internlm3",),
     configuration=DecoderConfig,
     resolve=resolve,
+    gguf_names={"internlm3": "llama"},
 )

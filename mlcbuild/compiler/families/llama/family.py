@@ -5,6 +5,7 @@ Defaults are those of transformers' `LlamaConfig` and `MistralConfig` where a `c
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, read_decoder, read_limits, read_window
@@ -14,6 +15,7 @@ from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf.config import decoder_document
 from mlcbuild.compiler.models.gguf.mixture import mixture_document
+from mlcbuild.compiler.models.gguf.writing import decoder_metadata
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
@@ -75,5 +77,10 @@ FAMILY = Family(
     model_types=("llama", "mistral"),
     configuration=DecoderConfig,
     resolve=resolve,
-    gguf={"llama": GGUFArchitecture(config=_config_of_gguf)},
+    gguf={
+        "llama": GGUFArchitecture(
+            config=_config_of_gguf,
+            metadata=partial(decoder_metadata, keys=(_GGUF_WINDOW, "expert_count", "expert_used_count")),
+        )
+    },
 )

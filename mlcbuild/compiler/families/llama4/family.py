@@ -42,6 +42,8 @@ from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitectur
 from mlcbuild.compiler.models.gguf.config import decoder_document
 from mlcbuild.compiler.models.gguf.mixture import MIXTURE_KEYS, mixture_fields
 from mlcbuild.compiler.models.gguf.windows import WINDOW
+from mlcbuild.compiler.models.gguf.writing import decoder_metadata
+from mlcbuild.compiler.models.gguf.written import GGUFMetadata, Value, WrittenModel
 from mlcbuild.errors import StageError
 
 if TYPE_CHECKING:
@@ -181,11 +183,19 @@ def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
     }
 
 
+def _metadata(model: WrittenModel) -> GGUFMetadata:
+    """Layers without experts have a feed-forward of a size of their own; those with experts come at each n-th layer."""
+    own: dict[str, Value] = {"interleave_moe_layer_step": model.integer("interleave_moe_layer_step") or 1}
+    dense = model.integer("intermediate_size_mlp")
+    own |= {} if dense is None else {"feed_forward_length": dense}
+    return decoder_metadata(model, keys=("expert_count", "expert_used_count", "expert_feed_forward_length"), own=own)
+
+
 FAMILY = Family(
     name="llama4",
     models="Llama 4 (text)",
     model_types=("llama4", "llama4_text"),
     configuration=DecoderConfig,
     resolve=resolve,
-    gguf={"llama4": GGUFArchitecture(config=_config_of_gguf)},
+    gguf={"llama4": GGUFArchitecture(config=_config_of_gguf, metadata=_metadata)},
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from mlcbuild.compiler.families.mamba2.gguf_metadata import config_of_gguf
+from mlcbuild.compiler.families.mamba2.gguf_metadata import config_of_gguf, metadata_of_model
 from mlcbuild.compiler.models.architecture.decoder import NormConfig
 from mlcbuild.compiler.models.architecture.decoder_names import DecoderNames
 from mlcbuild.compiler.models.architecture.recurrence import StateSpaceConfig
@@ -136,6 +136,6 @@ FAMILY = Family(
     model_types=("mamba2",),
     configuration=RecurrentModelConfig,
     resolve=resolve,
-    gguf={"mamba2": GGUFArchitecture(config=config_of_gguf)},
+    gguf={"mamba2": GGUFArchitecture(config=config_of_gguf, metadata=metadata_of_model)},
     kv_state_kind="rnn_state",
 )

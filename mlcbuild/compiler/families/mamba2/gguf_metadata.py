@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from mlcbuild.compiler.models.gguf.config import RMS_NORM, special_tokens, vocabulary_size
 from mlcbuild.compiler.models.gguf.keys import check_keys
 from mlcbuild.compiler.models.gguf.numbers import shortest_decimal
+from mlcbuild.compiler.models.gguf.written import GGUFMetadata, Value, WrittenModel
 from mlcbuild.errors import StageError
 
 if TYPE_CHECKING:
@@ -44,3 +45,20 @@ def config_of_gguf(file: GGUFFile) -> dict[str, object]:
         "tie_word_embeddings": "output.weight" not in file.tensors,
         **special_tokens(file),
     }
+
+
+def metadata_of_model(model: WrittenModel) -> GGUFMetadata:
+    """With the context that llama.cpp's converter writes, and no heads."""
+    config, recurrence = model.configuration, model.configuration.recurrence
+    sizes = (recurrence.convolution, recurrence.inner, recurrence.state_size, recurrence.heads, recurrence.groups)
+    values: dict[str, Value] = {
+        "block_count": config.num_layers,
+        "context_length": 1 << 20,
+        "embedding_length": config.hidden_size,
+        "feed_forward_length": 0,
+        "attention.head_count": 0,
+        f"attention.{RMS_NORM}": config.norm.epsilon,
+        "vocab_size": config.vocab_size,
+        **{f"ssm.{name}": size for name, size in zip(_SIZES, sizes, strict=True)},
+    }
+    return GGUFMetadata(values=values, factors={})

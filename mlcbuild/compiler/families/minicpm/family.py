@@ -6,6 +6,7 @@ Defaults are those of the `MiniCPMConfig` that its checkpoints come with.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, read_decoder
@@ -16,6 +17,7 @@ from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf.config import decoder_document
 from mlcbuild.compiler.models.gguf.numbers import number_below
+from mlcbuild.compiler.models.gguf.scales import granite_metadata
 from mlcbuild.errors import StageError
 
 if TYPE_CHECKING:
@@ -79,5 +81,5 @@ FAMILY = Family(
     model_types=("minicpm",),
     configuration=DecoderConfig,
     resolve=resolve,
-    gguf={"minicpm": GGUFArchitecture(config=_config_of_gguf)},
+    gguf={"minicpm": GGUFArchitecture(config=_config_of_gguf, metadata=partial(granite_metadata, attention=False))},
 )

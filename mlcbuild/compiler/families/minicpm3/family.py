@@ -14,6 +14,8 @@ from mlcbuild.compiler.models.configuration.latent_reading import latent_fields,
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf.config import decoder_document, head_size
+from mlcbuild.compiler.models.gguf.writing import decoder_metadata
+from mlcbuild.compiler.models.gguf.written import GGUFMetadata, Value, WrittenModel
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
@@ -73,11 +75,21 @@ def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
     return document | own | _SCALES
 
 
+def _metadata(model: WrittenModel) -> GGUFMetadata:
+    latent = model.configuration.attention.latent
+    ranks: dict[str, Value] = {
+        "attention.q_lora_rank": latent.query_rank,
+        "attention.kv_lora_rank": latent.rank,
+        "attention.value_length": latent.value_dim,
+    }
+    return decoder_metadata(model, own=ranks)
+
+
 FAMILY = Family(
     name="minicpm3",
     models="MiniCPM 3 4B",
     model_types=("minicpm3",),
     configuration=DecoderConfig,
     resolve=resolve,
-    gguf={"minicpm3": GGUFArchitecture(config=_config_of_gguf)},
+    gguf={"minicpm3": GGUFArchitecture(config=_config_of_gguf, metadata=_metadata)},
 )

@@ -52,4 +52,5 @@ FAMILY = Family(
     model_types=("ministral",),
     configuration=DecoderConfig,
     resolve=resolve,
+    gguf_names={"ministral": "llama"},
 )

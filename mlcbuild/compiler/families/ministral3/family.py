@@ -17,6 +17,8 @@ from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf.config import decoder_document
 from mlcbuild.compiler.models.gguf.numbers import number_below
+from mlcbuild.compiler.models.gguf.writing import decoder_metadata
+from mlcbuild.compiler.models.gguf.written import GGUFMetadata, Value, WrittenModel
 from mlcbuild.errors import StageError
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ _CHAT_CONFIG = (
     *("num_key_value_heads", "position_embedding_base", "prefill_chunk_size", "rope_parameters"),
     *("sliding_window_size", "tensor_parallel_shards", "tie_word_embeddings", "weight_block_size"),
 )
+
 _LAYOUT = CheckpointLayout(gguf_interleaves=True)
 
 
@@ -96,11 +99,17 @@ def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
     return document
 
 
+def _metadata(model: WrittenModel) -> GGUFMetadata:
+    tuning = model.configuration.attention.temperature
+    own: dict[str, Value] = {} if tuning is None else {"attention.temperature_scale": tuning.strength}
+    return decoder_metadata(model, own=own, log_multiplied=True)
+
+
 FAMILY = Family(
     name="ministral3",
     models="Ministral 3, Mistral Small 3.1 (text)",
     model_types=("ministral3", _WRAPPER),
     configuration=DecoderConfig,
     resolve=resolve,
-    gguf={"mistral3": GGUFArchitecture(config=_config_of_gguf)},
+    gguf={"mistral3": GGUFArchitecture(config=_config_of_gguf, metadata=_metadata)},
 )

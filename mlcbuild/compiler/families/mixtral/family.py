@@ -53,4 +53,5 @@ FAMILY = Family(
     model_types=("mixtral",),
     configuration=DecoderConfig,
     resolve=resolve,
+    gguf_names={"mixtral": "llama"},
 )

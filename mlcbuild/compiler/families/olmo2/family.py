@@ -6,6 +6,7 @@ Defaults are those of transformers' `Olmo2Config`.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, NormScope, QueryKeyNorm, Wiring, read_decoder
@@ -15,7 +16,8 @@ from mlcbuild.compiler.models.configuration.layer_types import FULL, SLIDING
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf.config import decoder_document
-from mlcbuild.compiler.models.gguf.windows import WINDOW, WINDOW_KEYS, check_one_base, window_document
+from mlcbuild.compiler.models.gguf.windows import WINDOW, WINDOW_KEYS, WINDOW_PATTERN, check_one_base, window_document
+from mlcbuild.compiler.models.gguf.writing import decoder_metadata
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
@@ -60,5 +62,9 @@ FAMILY = Family(
     model_types=("olmo2",),
     configuration=DecoderConfig,
     resolve=resolve,
-    gguf={"olmo2": GGUFArchitecture(config=_config_of_gguf)},
+    gguf={
+        "olmo2": GGUFArchitecture(
+            config=_config_of_gguf, metadata=partial(decoder_metadata, keys=(WINDOW, WINDOW_PATTERN))
+        )
+    },
 )

@@ -58,4 +58,5 @@ FAMILY = Family(
     model_types=("olmo3",),
     configuration=DecoderConfig,
     resolve=resolve,
+    gguf_names={"olmo3": "olmo2"},
 )

@@ -6,6 +6,7 @@ Defaults are those of transformers' `OlmoeConfig`.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, NormScope, QueryKeyNorm, read_decoder
@@ -15,6 +16,7 @@ from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf.mixture import mixture_document
+from mlcbuild.compiler.models.gguf.writing import decoder_metadata
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
@@ -61,5 +63,9 @@ FAMILY = Family(
     model_types=("olmoe",),
     configuration=DecoderConfig,
     resolve=resolve,
-    gguf={"olmoe": GGUFArchitecture(config=_config_of_gguf)},
+    gguf={
+        "olmoe": GGUFArchitecture(
+            config=_config_of_gguf, metadata=partial(decoder_metadata, keys=("expert_count", "expert_used_count"))
+        )
+    },
 )

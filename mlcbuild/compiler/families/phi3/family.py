@@ -6,6 +6,7 @@ Defaults are those of transformers' `Phi3Config`.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, read_decoder, read_window
@@ -15,6 +16,7 @@ from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf.config import decoder_document
+from mlcbuild.compiler.models.gguf.writing import decoder_metadata
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
@@ -77,5 +79,5 @@ FAMILY = Family(
     model_types=("phi3",),
     configuration=DecoderConfig,
     resolve=resolve,
-    gguf={"phi3": GGUFArchitecture(config=_config_of_gguf)},
+    gguf={"phi3": GGUFArchitecture(config=_config_of_gguf, metadata=partial(decoder_metadata, keys=(_GGUF_WINDOW,)))},
 )

@@ -17,6 +17,8 @@ from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitectur
 from mlcbuild.compiler.models.gguf.config import decoder_document
 from mlcbuild.compiler.models.gguf.mixture import MIXTURE_KEYS, mixture_fields
 from mlcbuild.compiler.models.gguf.windows import WINDOW
+from mlcbuild.compiler.models.gguf.written import GGUFMetadata, WrittenModel
+from mlcbuild.errors import StageError
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
@@ -83,11 +85,24 @@ def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
     return document | mixture_fields(file, "phimoe") | own
 
 
+def _no_metadata(model: WrittenModel) -> GGUFMetadata:
+    raise StageError(
+        f'llama.cpp does not compute a model of type "{model.description.model_type}": its norms do not subtract the '
+        "mean, and its router is a softmax",
+        advice=("a model_package computes it",),
+    )
+
+
 FAMILY = Family(
     name="phimoe",
     models="Phi 3.5 with experts",
     model_types=("phimoe",),
     configuration=DecoderConfig,
     resolve=resolve,
-    gguf={"phimoe": GGUFArchitecture(config=_config_of_gguf)},
+    gguf={
+        "phimoe": GGUFArchitecture(
+            config=_config_of_gguf,
+            metadata=_no_metadata,
+        )
+    },
 )

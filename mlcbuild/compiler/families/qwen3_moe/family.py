@@ -6,6 +6,7 @@ Defaults are those of transformers' `Qwen3MoeConfig`.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.architecture.decoder import (
@@ -22,6 +23,7 @@ from mlcbuild.compiler.models.configuration.mixture_layers import with_mixture_o
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf.mixture import mixture_document
+from mlcbuild.compiler.models.gguf.writing import decoder_metadata
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
@@ -70,5 +72,12 @@ FAMILY = Family(
     model_types=("qwen3_moe",),
     configuration=DecoderConfig,
     resolve=resolve,
-    gguf={"qwen3moe": GGUFArchitecture(config=_config_of_gguf)},
+    gguf={
+        "qwen3moe": GGUFArchitecture(
+            config=_config_of_gguf,
+            metadata=partial(
+                decoder_metadata, keys=("expert_count", "expert_used_count", "expert_feed_forward_length")
+            ),
+        )
+    },
 )

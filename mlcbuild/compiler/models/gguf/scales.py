@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.gguf.config import head_size
 from mlcbuild.compiler.models.gguf.numbers import number_below
+from mlcbuild.compiler.models.gguf.writing import decoder_metadata
+from mlcbuild.compiler.models.gguf.written import GGUFMetadata, WrittenModel
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
@@ -20,3 +23,10 @@ def granite_factors(file: GGUFFile, architecture: str) -> dict[str, object]:
     defaults = (head_size(file, architecture) ** -0.5, 1.0, 1.0, 1.0)
     values = (number_below(file, architecture, key, default) for key, default in zip(SCALE_KEYS, defaults, strict=True))
     return dict(zip(_FIELDS, values, strict=True))
+
+
+def granite_metadata(model: WrittenModel, *, keys: Collection[str] = (), attention: bool = True) -> GGUFMetadata:
+    """The metadata of a decoder with these factors, but for that of scores without `attention`: logits are divided."""
+    scales = SCALE_KEYS if attention else SCALE_KEYS[1:]
+    divisor = 1 / model.configuration.logit_scale
+    return decoder_metadata(model, keys=(*keys, *scales), own={"logit_scale": divisor})

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
 
 WINDOW = "attention.sliding_window"
-_PATTERN = "attention.sliding_window_pattern"
+WINDOW_PATTERN = "attention.sliding_window_pattern"
 WINDOW_BASE = "rope.freq_base_swa"
 _MOST_LAYERS = 1 << 12
-WINDOW_KEYS = (WINDOW, _PATTERN, WINDOW_BASE)
+WINDOW_KEYS = (WINDOW, WINDOW_PATTERN, WINDOW_BASE)
 """Metadata by their names without the architecture's."""
 
 
@@ -46,7 +46,7 @@ def check_one_base(file: GGUFFile, architecture: str) -> None:
 
 
 def _types(file: GGUFFile, architecture: str, layers: int, every: int) -> tuple[str, ...]:
-    key = f"{architecture}.{_PATTERN}"
+    key = f"{architecture}.{WINDOW_PATTERN}"
     pattern = file.metadata.get(key, every)
     if isinstance(pattern, list):
         if len(pattern) != layers or not all(slides in (0, 1) for slides in pattern):

@@ -1,0 +1,32 @@
+"""What can be told at once of a package in another engine's format: its scheme, and the model, if that is at hand."""
+
+from __future__ import annotations
+
+from mlcbuild.errors import StageError
+from mlcbuild.rules import schemes
+from mlcbuild.rules.families import families
+from mlcbuild.rules.providers import ModelInfo
+from mlcbuild.rules.rule import RuleContext
+
+
+def check_exact(context: RuleContext, quantization: str, *, format_name: str) -> None:
+    """Report a scheme whose weights the format cannot say without rounding them again."""
+    from mlcbuild.compiler.formats.exact_forms import exact_form
+
+    try:
+        exact_form(schemes.scheme(quantization), format_name=format_name)
+    except StageError as error:
+        context.report_illegal(error.message, attribute="quantization", advice=error.advice)
+
+
+def check_gguf(context: RuleContext, model: ModelInfo) -> None:
+    """Report a model of which a GGUF file cannot say everything, where its config.json is at hand."""
+    from mlcbuild.compiler.formats.gguf.described_model import describe
+
+    if model.known is None:
+        return
+    known = model.known
+    try:
+        describe(known.description, known.parameters, known.document, families())
+    except StageError as error:
+        context.report(error.message, attribute="model", advice=error.advice)
