@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mlcbuild.compiler.models.parameter_role import ParameterRole
 from mlcbuild.compiler.weights.gguf_file import GGUFFile
 from mlcbuild.compiler.weights.gguf_weights import GGUFWeights
 from mlcbuild.compiler.weights.operations import carry_out
@@ -18,7 +19,7 @@ from tests.compiler.gguf_cases import CASES, GGUFCase, file_of
 from tests.compiler.gguf_parity import read_file
 from tests.compiler.llama_cpp import LlamaCppModel
 from tests.compiler.packaged import byte_level_tokenizer, gguf_of, write_tokenizer, write_weights
-from tests.compiler.resolving import model_of, parameters_of
+from tests.compiler.resolving import parameters_of
 from tests.compiler.tiny_models import Array
 
 _SPECIAL = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
@@ -114,10 +115,9 @@ def test_quantized_matrices_are_repacked(name: str, quantization: str, tmp_path:
     _check_parameters(case, found, read.tensors, quantization)
     plain = packaged(tmp_path / "plain", case.config, found, "q0f32")
     expected = logits(plain, context=case.context)
-    difference = np.linalg.norm(logits(quantized, context=case.context) - expected)
-    # Rounded activations choose other experts, and add up in a recurrence.
-    is_stable = "num_experts_per_tok" not in case.config and "attention" in model_of(case.config).configuration
-    assert difference <= (_QUANTIZED if is_stable else 1.0) * np.linalg.norm(expected)
+    difference = np.linalg.norm(logits(quantized, context=case.context) - expected, axis=1)
+    # Of a token for which rounded activations choose other experts, nothing can be said.
+    assert np.median(difference / np.linalg.norm(expected, axis=1)) <= _QUANTIZED
 
 
 def _check_parameters(
@@ -127,6 +127,8 @@ def _check_parameters(
     scheme = schemes.scheme(quantization)
     stored = schemes.stored(case.config, scheme, tensors)
     for parameter in parameters_of(case.config).parameters:
+        if parameter.role is ParameterRole.ABSORBED:
+            continue  # halves of a matrix that is quantized as a whole, which a file has
         numbers = [stored[tensor.name] for tensor in scheme.stored(parameter)]
         expected = schemes.encoder(scheme).decode(parameter, numbers).astype(np.float32)
         made = carry_out(parameter.operations, [found[source.name] for source in parameter.sources])
