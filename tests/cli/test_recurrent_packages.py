@@ -1,4 +1,4 @@
-"""Chats and batches of packages whose models keep recurrent states: every answer is
+"""Chats and batches of packages whose models keep recurrent states, alone or beside keys and values: every answer is
 transformers' own."""
 
 from __future__ import annotations
@@ -38,15 +38,16 @@ class Package:
     tokenizer: Any
 
     def answer(self, prompt: str) -> str:
-        """What the model says after a prompt, the likeliest token each time."""
+        """What the model says after a prompt, the likeliest token each time. What the template puts behind an answer
+        ends it, too."""
         import torch
 
         tokens = self.tokenizer.encode(prompt).ids
-        begin, end = len(tokens), self.tokenizer.token_to_id(END)
+        begin, ends = len(tokens), {self.tokenizer.token_to_id(word) for word in (END, MARK)}
         with torch.no_grad():
             while len(tokens) < begin + MOST:
                 (following,) = self.model(torch.tensor([tokens])).logits[:, -1].argmax(dim=-1).tolist()
-                if following == end:
+                if following in ends:
                     break
                 tokens.append(following)
         text: str = self.tokenizer.decode(tokens[begin:])
@@ -58,7 +59,7 @@ class Package:
         return run_package(self.path, wanted, GlobalOptions(environment={}, arguments=()))
 
 
-@pytest.fixture(scope="module", params=["mamba2"])
+@pytest.fixture(scope="module", params=["mamba2", pytest.param("qwen3_5", marks=pytest.mark.exhaustive)])
 def package(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, kernel_store: Path) -> Package:
     from safetensors.numpy import save_file
 
