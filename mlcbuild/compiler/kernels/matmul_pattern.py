@@ -4,7 +4,8 @@
 
 where W is a stored matrix (n, k), or is restored from packed integers:
     W[n, k] = (((words[n, k // per_word] >> (k % per_word * bits)) & (2**bits - 1)) - offset) * scales[n, k // group]
-or of words and scales that have their two axes exchanged.
+or of words and scales that have their two axes exchanged; or is computed of stored bits in another way
+(`computed_matrix`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tvm import s_tir, tirx
 
 from mlcbuild.compiler.kernels.blocks import inline_all, plain_blocks
 from mlcbuild.compiler.kernels.building import FLOATS
+from mlcbuild.compiler.kernels.computed_matrix import ComputedMatrix, match_computed_matrix
 
 Expression = Any  # TVM's expressions carry no types that a checker can read.
 
@@ -61,7 +63,7 @@ class MatrixProduct:
     func: tirx.PrimFunc
     x: tirx.Var
     x_indices: tuple[Expression | None, ...]  # None: the row; the last axis, k, is left out
-    matrix: tirx.Var | PackedMatrix
+    matrix: tirx.Var | PackedMatrix | ComputedMatrix
     output: tirx.Var
     output_indices: tuple[Expression | None, ...]  # None: the row; the last axis, n, is left out
     rows: int | Expression
@@ -132,7 +134,10 @@ def _match_block(func: tirx.PrimFunc, block: s_tir.SBlock) -> MatrixProduct | No
     k, n = k_axis.var, n_axis.var
     for left, right in ((product.a, product.b), (product.b, product.a)):
         x = without_casts(left)
-        matrix = match_matrix(without_casts(right), n=n, k=k)
+        restored = without_casts(right)
+        matrix: tirx.Var | PackedMatrix | ComputedMatrix | None = match_matrix(restored, n=n, k=k)
+        if matrix is None:
+            matrix = match_computed_matrix(restored, n=n, k=k)
         if matrix is None or not isinstance(x, tvm.ir.TensorLoad) or not x.indices[-1].same_as(k):
             continue
         spatial = [axis.var for axis in outer]

@@ -32,6 +32,7 @@ from mlcbuild.compiler.kernels.building import (
     store,
     with_body,
 )
+from mlcbuild.compiler.kernels.computed_matrix import ComputedMatrix
 from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct, PackedMatrix, match_matrix_product
 
 TILE = 8  # matrix rows that are restored together
@@ -51,6 +52,8 @@ class _Tile:
         places = lanes(k, LANES)
         if self.restored is None:
             matrix: Buffer = self.product.matrix
+            if isinstance(matrix, ComputedMatrix):
+                return matrix.at(self.first + row, k)
             return float32(matrix[self.first + row, places], LANES)
         return self.restored[row, places]
 
@@ -152,6 +155,8 @@ def _reads(product: MatrixProduct, x: Buffer | None, first: Expression, rows: in
         for buffer, size in ((matrix.words, groups * (matrix.group // matrix.per_word)), (matrix.scales, groups)):
             region = (slice(first, first + rows), slice(0, size))
             read.append(buffer[region[::-1] if matrix.by_columns else region])
+    elif isinstance(matrix, ComputedMatrix):
+        read += [buffer[tuple(slice(0, size) for size in buffer.shape)] for buffer in matrix.buffers]
     else:
         read.append(matrix[first : first + rows, k])
     return read
@@ -178,7 +183,10 @@ def restore(product: MatrixProduct, first: Expression, rows: int) -> _Tile:
         if not isinstance(matrix, PackedMatrix):
             with loop(k // LANES) as step:
                 places = lanes(step * LANES, LANES)
-                store(restored, float32(matrix[first + row, places], LANES), row, places)
+                if isinstance(matrix, ComputedMatrix):
+                    store(restored, matrix.at(first + row, step * LANES), row, places)
+                else:
+                    store(restored, float32(matrix[first + row, places], LANES), row, places)
         else:
             _restore_row(matrix, k, first + row, restored, row)
     return _Tile(first=first, rows=rows, restored=restored, product=product)
