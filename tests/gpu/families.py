@@ -29,6 +29,7 @@ from mlcbuild.runtime.devices import device_of
 from tests.compiler import encoders
 from tests.compiler.running import Array, Library
 from tests.gpu.models import ENCODERS, MODELS
+from tests.gpu.saved_weights import load_weights, save_weights
 
 # Where a model rounds as coarsely as bfloat16 does, another expert may be as good: then all are chosen.
 EVERY_EXPERT: dict[str, dict[str, Any]] = {
@@ -56,7 +57,7 @@ def prepare(name: str, folder: Path, *, quantization: str, arch: str) -> None:
         config, quantization, {**CUDA_TARGET, "arch": arch}, folder / "work" / name, kernel_store=folder / "kernels"
     )
     shutil.copyfile(built, folder / f"{name}.so")
-    np.savez(folder / f"{name}-weights.npz", allow_pickle=False, **weights)
+    save_weights(folder / f"{name}-weights.npz", weights)
     if name in ENCODERS:
         tokens, mask = encoders.texts(config["vocab_size"])
         expected = encoders.reference_hidden(model, tokens, mask)
@@ -103,8 +104,8 @@ def check(name: str, folder: Path) -> dict[str, float]:
     first, second = told["texts"]
     with np.load(folder / f"{name}-logits.npz") as saved:
         one, two = saved["arr_0"], saved["arr_1"]
-    with np.load(folder / f"{name}-weights.npz") as saved:
-        library = Library.load(folder / f"{name}.so", dict(saved), device=device_of("cuda", tvm))
+    weights = load_weights(folder / f"{name}-weights.npz")
+    library = Library.load(folder / f"{name}.so", weights, device=device_of("cuda", tvm))
     errors: dict[str, float] = {"bound": told["allowed"] / told["largest"]}
 
     def compared(way: str, found: Array, expected: Array) -> None:
@@ -143,8 +144,8 @@ def _check_encoder(name: str, folder: Path, told: Mapping[str, Any]) -> dict[str
     tokens, mask = np.array(told["tokens"], np.int32), np.array(told["mask"], np.int32)
     with np.load(folder / f"{name}-logits.npz") as saved:
         expected = saved["arr_0"]
-    with np.load(folder / f"{name}-weights.npz") as saved:
-        library = encoders.EncoderLibrary(folder / f"{name}.so", dict(saved), device=device_of("cuda", tvm))
+    weights = load_weights(folder / f"{name}-weights.npz")
+    library = encoders.EncoderLibrary(folder / f"{name}.so", weights, device=device_of("cuda", tvm))
     batch = np.abs(library.hidden(tokens, mask) - expected)[mask > 0].max()
     alone = np.abs(library.hidden(tokens[:1], mask[:1]) - expected[:1])[mask[:1] > 0].max()
     largest = told["largest"]
