@@ -146,6 +146,11 @@ class Engine:
         kinds = {"kv_cache": Kind.PAGED, "rnn_state": Kind.RECURRENT, "hybrid": Kind.HYBRID}
         return kinds[self.metadata["kv_state_kind"]]
 
+    @property
+    def has_experts(self) -> bool:
+        """Whether a router chooses experts for each token."""
+        return any(item["name"].endswith((".gate.weight", ".router.weight")) for item in self.metadata["params"])
+
     @functools.cached_property
     def weights(self) -> Any:
         """Random ones, made once: a recorded CUDA graph reads those that it was recorded with."""
