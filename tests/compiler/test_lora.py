@@ -15,6 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 from mlcbuild.compiler.models.checkpoints.parameters import write_parameters
 from mlcbuild.compiler.stages import import_weights, merge_lora
+from mlcbuild.compiler.weights.checkpoint import sources_of
 from mlcbuild.compiler.weights.lora import LoraAdapter
 from mlcbuild.errors import StageError
 from tests.compiler.resolving import parameters_of, readers
@@ -85,6 +86,55 @@ def test_a_product_is_added_to_the_weight_and_to_nothing_else(tmp_path: Path) ->
     np.testing.assert_allclose(merged.pop(f"{QUERY}.weight"), expected, rtol=1e-5, atol=1e-5)
     for name, tensor in before.items():
         np.testing.assert_array_equal(merged[name], tensor, err_msg=name)
+
+
+MIXTURE: Mapping[str, Any] = {
+    **TINY,
+    "model_type": "qwen3_moe",
+    "head_dim": 16,
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 24,
+}
+
+
+@pytest.mark.parametrize("fused", [False, True], ids=["a tensor for each expert", "all experts in one"])
+def test_an_adapter_of_one_expert_changes_that_expert(tmp_path: Path, fused: bool) -> None:
+    random = np.random.default_rng(3)
+    parameters = parameters_of(MIXTURE).parameters
+    before = {tensor.name: random.standard_normal(tensor.shape).astype(np.float32) for tensor in sources_of(parameters)}
+    experts = "model.layers.1.mlp.experts"
+    adapter = write_adapter(
+        tmp_path / "adapter",
+        {
+            f"{experts}.2.down_proj.lora_A.weight": random.standard_normal((4, 24)).astype(np.float32),
+            f"{experts}.2.down_proj.lora_B.weight": random.standard_normal((64, 4)).astype(np.float32),
+            f"{experts}.0.up_proj.lora_A.weight": random.standard_normal((4, 64)).astype(np.float32),
+            f"{experts}.0.up_proj.lora_B.weight": random.standard_normal((24, 4)).astype(np.float32),
+        },
+    )
+    parts = load_file(adapter / "adapter_model.safetensors")
+    expected = dict(before)
+    for name in (f"{experts}.2.down_proj", f"{experts}.0.up_proj"):
+        down, up = (parts[f"base_model.model.{name}.lora_{which}.weight"] for which in "AB")
+        expected[f"{name}.weight"] = before[f"{name}.weight"] + 6 / 4 * up @ down
+    merged = merge(tmp_path / "model", [adapter], config=MIXTURE, tensors=_experts_joined(before) if fused else before)
+    assert merged.keys() == expected.keys()
+    for name, tensor in expected.items():
+        np.testing.assert_allclose(merged[name], tensor, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def _experts_joined(tensors: Mapping[str, Array]) -> dict[str, Array]:
+    """All experts of a layer in one tensor, as transformers 5 has them."""
+    found = {name: tensor for name, tensor in tensors.items() if ".experts." not in name}
+    for layer in sorted({name.partition(".experts.")[0] for name in tensors.keys() - found.keys()}):
+
+        def all_of(part: str, layer: str = layer) -> Array:
+            return np.stack([tensors[f"{layer}.experts.{number}.{part}_proj.weight"] for number in range(4)])
+
+        found[f"{layer}.experts.gate_up_proj"] = np.concatenate([all_of("gate"), all_of("up")], axis=1)
+        found[f"{layer}.experts.down_proj"] = all_of("down")
+    return found
 
 
 def test_several_adapters_are_added_by_their_shares(tmp_path: Path) -> None:
@@ -187,7 +237,10 @@ ONES = np.ones((4, 64), np.float32)
         ({"peft_type": "IA3"}, r'"peft_type" is \'IA3\'; adapters of LORA can be merged'),
         ({"lora_bias": True}, r'"lora_bias" is True, which is not supported'),
         ({"layer_replication": [[0, 2]]}, r'"layer_replication" is \[\[0, 2\]\], which is not supported'),
-        ({"target_parameters": ["experts"]}, r'"target_parameters" is'),
+        (
+            {"target_parameters": ["mlp.experts.down_proj"]},
+            r'"target_parameters" is .* all experts together is not supported(.|\n)*merge_and_unload',
+        ),
         ({"a_field_of_tomorrow": 1}, r'"a_field_of_tomorrow" is 1, which is not supported'),
         ({"init_lora_weights": "pissa"}, r"the adapter began by changing the weights(.|\n)*merge_and_unload"),
         ({"r": 8}, r"the matrices of .*q_proj\.weight are 4×64 and 64×4, which are not of rank 8"),

@@ -23,6 +23,7 @@ from mlcbuild.errors import StageError
 
 CONFIG = "adapter_config.json"
 FILES = ("adapter_model.safetensors", "adapter_model.bin")
+_MERGE_ELSEWHERE = "merge it with PEFT's merge_and_unload, and give the merged model as the source"
 _ADVICE = ("an adapter is a folder that PEFT's save_pretrained wrote",)
 _PREFIX = "base_model.model."
 _PART = re.compile(
@@ -216,6 +217,12 @@ def _document(folder: Path) -> dict[str, object]:
     kind = document.get("peft_type")
     if kind != "LORA":
         raise StageError(f'{path}: "peft_type" is {kind!r}; adapters of LORA can be merged')
+    if document.get("target_parameters"):
+        raise StageError(
+            f'{path}: "target_parameters" is {document["target_parameters"]!r}: an adapter of the tensors of'
+            " all experts together is not supported",
+            advice=(_MERGE_ELSEWHERE, "adapters of the modules of single experts are merged here"),
+        )
     for name, value in document.items():
         if name not in _WITHOUT_EFFECT and value:
             raise StageError(f'{path}: "{name}" is {value!r}, which is not supported')
@@ -223,7 +230,7 @@ def _document(folder: Path) -> dict[str, object]:
     if beginning not in _BEGINNINGS:
         raise StageError(
             f'{path}: "init_lora_weights" is {beginning!r}: the adapter began by changing the weights that it is for',
-            advice=("merge it with PEFT's merge_and_unload, and give the merged model as the source",),
+            advice=(_MERGE_ELSEWHERE,),
         )
     return document
 
