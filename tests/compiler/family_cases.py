@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.compiler import alibi
 from tests.compiler.tiny_models import Array
 
 Tensors = Mapping[str, Array]
@@ -45,6 +46,16 @@ _SIZES: dict[str, Any] = {
     "max_position_embeddings": 512,
 }
 _ALL_HEADS = {"num_key_value_heads": 4}
+_ALIBI: dict[str, Any] = {
+    "hidden_size": 96,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 6,
+    "vocab_size": 320,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
 _GPT: dict[str, Any] = {
     "n_embd": 64,
     "n_head": 4,
@@ -69,6 +80,20 @@ _HYBRID = _SIZES | {
     "linear_num_value_heads": 4,
     "linear_key_head_dim": 16,
     "linear_value_head_dim": 24,
+}
+_GRANITE_4: dict[str, Any] = {
+    **_SIZES,
+    "num_hidden_layers": 4,
+    "layer_types": ["mamba", "attention", "mamba", "mamba"],
+    "num_experts_per_tok": 2,
+    "shared_intermediate_size": 80,
+    "mamba_n_heads": 8,
+    "mamba_d_state": 24,
+    "mamba_chunk_size": 8,
+    "embedding_multiplier": 3.0,
+    "residual_multiplier": 0.5,
+    "attention_multiplier": 0.2,
+    "logits_scaling": 2.0,
 }
 _QWEN3_5: dict[str, Any] = {
     **_HYBRID,
@@ -182,6 +207,24 @@ def _packed(name: str, *, by_head: int = 0, **names: str) -> Callable[[Tensors],
         return _renamed(**names)(found)
 
     return checkpoint
+
+
+def _experts_apart(tensors: Tensors) -> Tensors:
+    """A matrix for each expert, w1 and w3 for gate and up, of one with both of all."""
+    found: dict[str, Array] = {}
+    for name, tensor in tensors.items():
+        layer, _, part = name.partition(".block_sparse_moe.")
+        if not part:
+            found[name] = tensor
+        elif tensor.ndim == 2:
+            found[f"{layer}.mlp.gate.weight"] = tensor
+        for number, expert in enumerate(tensor if part and tensor.ndim == 3 else ()):
+            own = f"{layer}.mlp.experts.{number}"
+            if "gate_up" in part or "input" in part:
+                found[f"{own}.w1.weight"], found[f"{own}.w3.weight"] = np.split(expert, 2)
+            else:
+                found[f"{own}.w2.weight"] = expert
+    return found
 
 
 _EXAONE = {
@@ -358,6 +401,25 @@ CASES: dict[str, FamilyCase] = {
         attention_multiplier=0.2,
         logits_scaling=2.0,
     ),
+    "granitemoeshared": _case(
+        "granitemoeshared",
+        num_local_experts=6,
+        num_experts_per_tok=2,
+        shared_intermediate_size=48,
+        residual_multiplier=0.5,
+        attention_multiplier=0.2,
+    ),
+    "granitemoehybrid": _case("granitemoehybrid", sizes=_GRANITE_4, num_local_experts=6),
+    "granitemoehybrid-dense": _case(
+        "granitemoehybrid", sizes=_GRANITE_4, num_local_experts=0, position_embedding_type="rope"
+    ),
+    "granitemoehybrid-attention": _case(
+        "granitemoehybrid",
+        num_local_experts=0,
+        shared_intermediate_size=80,
+        position_embedding_type="rope",
+        layer_types=["attention", "attention", "attention"],
+    ),
     "nemotron": _case("nemotron"),
     "glm": _case("glm", head_dim=32),
     "glm4": _case("glm4", head_dim=32),
@@ -373,6 +435,19 @@ CASES: dict[str, FamilyCase] = {
     "internlm2": _as("llama", "internlm2", given={}, checkpoint=_internlm2, bias=False),
     "internlm3": _as("llama", "internlm3", given={"head_dim": 16, "rms_norm_eps": 1e-5}),
     "baichuan": _as("llama", "baichuan", given=_ALL_HEADS, checkpoint=_packed("self_attn.W_pack")),
+    "baichuan-alibi": FamilyCase(
+        config={**_ALIBI, "model_type": "baichuan", "model_max_length": 512},
+        reference={  # a SmolLM3 none of whose layers rotate
+            **_ALIBI,
+            "model_type": "smollm3",
+            "num_key_value_heads": 6,
+            "no_rope_layers": [0, 0],
+            "tie_word_embeddings": False,
+            "attn_implementation": alibi.NAME,
+        },
+        checkpoint=_packed("self_attn.W_pack"),
+        in_ci=True,
+    ),
     "orion": _as(
         "stablelm",
         "orion",
@@ -450,6 +525,23 @@ CASES: dict[str, FamilyCase] = {
             "mscale": 1.0,
             "mscale_all_dim": 0.5,
             "llama_4_scaling_beta": 0.4,
+        },
+    ),
+    "minicpm-moe": _as(
+        "granitemoe",
+        "minicpm",
+        given={"tie_word_embeddings": False, "num_experts_per_tok": 2},
+        checkpoint=_experts_apart,
+        scale_emb=12,
+        scale_depth=1.4,
+        dim_model_base=16,
+        num_experts=6,
+        theirs={
+            "num_local_experts": 6,
+            "embedding_multiplier": 12.0,
+            "residual_multiplier": 1.4 / 3**0.5,
+            "attention_multiplier": 0.25,
+            "logits_scaling": 4.0,
         },
     ),
     "exaone": FamilyCase(

@@ -375,6 +375,11 @@ CASES: Mapping[str, GGUFCase] = {
     "glm4": _case("glm4", "glm4", {"head_dim": 32}, metadata={"rope.dimension_count": 16}),
     "internlm2": _case("internlm2", "internlm2", {"bias": False}),
     "baichuan": _case("baichuan", "baichuan", {**_ALL_HEADS, "num_hidden_layers": 32}),
+    "baichuan-alibi": _case(
+        "baichuan",
+        "baichuan",
+        {"hidden_size": 96, "num_attention_heads": 6, "num_key_value_heads": 6, "num_hidden_layers": 40},
+    ),
     "orion": _case("orion", "orion", {"rms_norm_eps": 1e-5}, metadata=_LAYER_NORM),
     "minicpm": _case(
         "minicpm",
@@ -567,6 +572,24 @@ CASES: Mapping[str, GGUFCase] = {
             "embedding_scale": 3.0,
             "residual_scale": 0.5,
             "logit_scale": 2.0,
+        },
+    ),
+    "granitemoeshared": _case(
+        "granitemoeshared",
+        "granitemoe",
+        {
+            "num_local_experts": 6,
+            "shared_intermediate_size": 48,
+            "attention_multiplier": 0.2,
+            "residual_multiplier": 0.5,
+            "logits_scaling": 2.0,
+        },
+        metadata={
+            **_EXPERTS,
+            "attention.scale": 0.2,
+            "residual_scale": 0.5,
+            "logit_scale": 2.0,
+            "expert_shared_feed_forward_length": 48,
         },
     ),
     "deepseek": _case(

@@ -11,6 +11,7 @@ import numpy as np
 
 from mlcbuild.compiler.models.architecture.attention_rules import AttentionRules
 from mlcbuild.compiler.models.architecture.window import SlidingWindow
+from tests.compiler.alibi import alibi_slopes
 from tests.compiler.kernel_running import Array
 from tests.compiler.windowed_batch import WindowedBatch
 
@@ -29,6 +30,7 @@ def ruled(queries: Array, keys: Array, values: Array, rules: AttentionRules, *, 
     key_heads = keys.shape[1]
     given = queries.shape[1] // key_heads
     group = given - 1 if rules.sinks else given
+    slopes = alibi_slopes(key_heads * group)
     results = []
     for token in range(len(queries)):
         seen = seen_keys(rules, token, sees_less=sees_less)
@@ -39,6 +41,8 @@ def ruled(queries: Array, keys: Array, values: Array, rules: AttentionRules, *, 
             scores = keys[seen, key_head].astype(np.float64) @ query * scale
             if rules.soft_cap:
                 scores = np.tanh(scores / rules.soft_cap) * rules.soft_cap
+            if rules.alibi:
+                scores = scores - slopes[head] * (token - np.array(seen))
             if rules.sinks:
                 scores = np.append(scores, np.float64(queries[token, key_head * given + group, place]))
             weights = np.exp(scores - scores.max())

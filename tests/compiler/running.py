@@ -16,7 +16,7 @@ from tvm.runtime.vm import VirtualMachine
 
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 from mlcbuild.compiler.weights.tensor import dtype_of
-from tests.compiler import schemes
+from tests.compiler import alibi, schemes
 from tests.compiler.resolving import model_of, parameters_of
 from tests.compiler.rounded_activations import round_activations
 
@@ -120,7 +120,9 @@ def random_model(config: Mapping[str, object], *, seed: int = 0, with_vision: bo
 
     torch.manual_seed(seed)
     kind = transformers.AutoConfig.for_model(**config)
-    kind._attn_implementation = "eager"
+    kind._attn_implementation = config.get("attn_implementation", "eager")
+    if kind._attn_implementation == alibi.NAME:
+        alibi.register()
     if with_vision:
         model = transformers.AutoModelForImageTextToText.from_config(kind)
     elif model_of(config).limits.is_encoder:

@@ -10,6 +10,8 @@ import pytest
 
 from mlcbuild.compiler import json_values
 from mlcbuild.compiler.models.architecture.decoder import DecoderConfig
+from mlcbuild.compiler.models.checkpoints.operations import UnitRows
+from mlcbuild.compiler.models.checkpoints.parameters import Parameter
 from mlcbuild.compiler.models.sizes import Overrides, library_sizes
 from mlcbuild.errors import StageError
 from tests.compiler import schemes
@@ -29,6 +31,22 @@ def _config(name: str, **changes: object) -> dict[str, Any]:
 
 def _decoder(name: str, **changes: object) -> DecoderConfig:
     return json_values.decode(DecoderConfig, model_of(_config(name, **changes)).configuration, where="configuration")
+
+
+def test_the_head_of_baichuan_2_is_made_of_unit_rows() -> None:
+    def head(**changes: object) -> Parameter:
+        found = parameters_of(_config("baichuan", **changes))
+        return next(parameter for parameter in found.parameters if parameter.name == "lm_head.weight")
+
+    assert head().operations == ()
+    assert head(vocab_size=125696).operations == (UnitRows(),)
+
+
+def test_a_baichuan_of_40_layers_has_alibi_by_whatever_name_it_has_its_length() -> None:
+    assert _decoder("baichuan-alibi").rules.alibi
+    assert _decoder("baichuan", num_hidden_layers=40).rules.alibi
+    assert not _decoder("baichuan").rules.alibi
+    assert model_of(_config("baichuan-alibi", model_max_length=77)).limits.max_position_embeddings == 77
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,6 @@ _BY_ARCHITECTURE = {case.architecture: name for name, case in CASES.items()}
         ("gemma2", {"rope.freq_base_swa": 5.0}, "gemma2.rope.freq_base_swa is 5; here all layers have the same, 10000"),
         ("gemma3", {"attn_logit_softcapping": 2.0}, r"attn_logit_softcapping is 2; it can be 0"),
         ("gpt_oss", {"expert_weights_scale": 2.0}, "expert_weights_scale"),
-        ("granitemoe", {"expert_shared_feed_forward_length": 64}, r"all tokens use \(granitemoeshared\)"),
         ("granitemoe", {"expert_gating_func": 2}, "expert_gating_func"),
         ("deepseek", {"expert_weights_scale": 2.0}, "expert_weights_scale is 2; it can be 1"),
         ("deepseek", {"expert_gating_func": 2}, "expert_gating_func"),
@@ -62,10 +61,10 @@ def test_what_a_model_does_not_compute_is_refused(
         read_file(path)
 
 
-def test_a_baichuan_of_another_size_does_not_rotate_in_llama_cpp(tmp_path: Path) -> None:
+def test_of_a_baichuan_of_another_size_nobody_knows_whether_it_rotates(tmp_path: Path) -> None:
     case = CASES["baichuan"]
     path = file_of(tmp_path / "m.gguf", replace(case, config={**case.config, "num_hidden_layers": 3}))
-    with pytest.raises(StageError, match="has 3 layers; models of 32 alone have rotary embeddings"):
+    with pytest.raises(StageError, match="has 3 layers; of 32 it is known that they rotate, and of 40"):
         read_file(path)
 
 

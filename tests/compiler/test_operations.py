@@ -18,6 +18,7 @@ from mlcbuild.compiler.models.checkpoints.operations import (
     Slice,
     Split,
     Stack,
+    UnitRows,
     result_shape,
 )
 from mlcbuild.compiler.weights.operations import carry_out
@@ -77,6 +78,15 @@ def test_what_does_not_fit_is_told(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         result_shape(operations, shapes)
+
+
+def test_rows_are_divided_by_their_lengths() -> None:
+    rows = np.array([[3, 4], [0, 0], [1e-20, 0]], np.float32)
+    found = carry_out([UnitRows()], [rows])
+    np.testing.assert_allclose(found, np.array([[0.6, 0.8], [0, 0], [1e-8, 0]], np.float32), rtol=1e-6)
+    assert carry_out([UnitRows()], [rows.astype(np.float16)]).dtype == np.float16
+    with pytest.raises(ValueError, match="is no matrix"):
+        result_shape([UnitRows()], [(2, 3, 4)])
 
 
 def test_logarithms_that_a_gguf_file_took_away_come_back() -> None:

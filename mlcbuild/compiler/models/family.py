@@ -39,6 +39,7 @@ class FamilyModel(Generic[Configuration]):
     and no size that a library may override. `chat_config` is the object `model_config` of an `mlc-chat-config.json`, in
     its order; a name of `LibrarySizes` stands where that size goes, with any value. `embedding` is how hidden states
     become vectors of texts, if the `config.json` does not say: a family whose models have no other use has it.
+    `kv_state_kind` is for a model that keeps another kind than its family's.
     """
 
     configuration: Configuration
@@ -48,6 +49,7 @@ class FamilyModel(Generic[Configuration]):
     chat_config: Mapping[str, object]
     parameters: ParameterList
     embedding: EmbeddingMetadata | None = None
+    kv_state_kind: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

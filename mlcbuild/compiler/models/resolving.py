@@ -45,10 +45,11 @@ def resolve(
     limits = replace(found.limits, text_length=read_length(reader))
     kind = EmbeddingModelType.ENCODER if limits.is_encoder else EmbeddingModelType.DECODER
     embedding = read_embedding(reader, model_type=kind, default=found.embedding)
+    kept = found.kv_state_kind or family.kv_state_kind
     model = ModelDescription(
         family=family.name,
         model_type=model_type,
-        kv_state_kind=family.kv_state_kind,
+        kv_state_kind=kept,
         vocab_size=found.vocab_size,
         layers=found.layers,
         limits=limits,
@@ -58,8 +59,8 @@ def resolve(
         embedding=embedding,
     )
     is_decoder = embedding is not None and kind is EmbeddingModelType.DECODER
-    if is_decoder and family.kv_state_kind != "kv_cache":
-        raise reader.fail(FIELD, f"is set; a model whose sequences keep {family.kv_state_kind} has no embeddings")
+    if is_decoder and kept != "kv_cache":
+        raise reader.fail(FIELD, f"is set; a model whose sequences keep {kept} has no embeddings")
     parameters = parameters_without_head(found.parameters) if is_decoder else found.parameters
     return model, replace(parameters, quantized=quantized)
 

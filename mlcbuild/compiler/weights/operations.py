@@ -17,6 +17,7 @@ from mlcbuild.compiler.models.checkpoints.operations import (
     Slice,
     Split,
     Stack,
+    UnitRows,
 )
 from mlcbuild.compiler.weights.tensor import Array
 
@@ -52,6 +53,15 @@ def _carried_out(operation: Operation, arrays: list[Array]) -> list[Array]:
             return [(array.astype(np.float32) + np.float32(times)).astype(array.dtype) for array in arrays]
         case LogOfNegative():
             return [_log_of_negative(array) for array in arrays]
+        case UnitRows():
+            return [_of_unit_rows(array) for array in arrays]
+
+
+def _of_unit_rows(array: Array) -> Array:
+    rows = array.astype(np.float32)
+    lengths = np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.float32(1e-12))
+    made: Array = (rows / lengths).astype(array.dtype)
+    return made
 
 
 def _log_of_negative(array: Array) -> Array:

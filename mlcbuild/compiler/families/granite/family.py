@@ -5,12 +5,12 @@ Defaults are those of transformers' `GraniteConfig`.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, read_decoder
 from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout
 from mlcbuild.compiler.models.config import ConfigReader
+from mlcbuild.compiler.models.configuration.granite_factors import with_granite_factors
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf.config import decoder_document
@@ -19,25 +19,12 @@ from mlcbuild.compiler.models.gguf.scales import SCALE_KEYS, granite_factors, gr
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
 
-_FACTORS = ("attention_multiplier", "embedding_multiplier", "residual_multiplier", "logits_scaling")
-
 
 def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     reader = reader.with_defaults(max_position_embeddings=2048)
     bias, mlp_bias = (reader.boolean(name, default=False) for name in ("attention_bias", "mlp_bias"))
     config = read_decoder(reader, qkv_bias=bias, output_bias=bias, mlp_bias=mlp_bias)
-
-    def factor(name: str) -> float:
-        return reader.number(name, low=1e-9, high=1e9, default=1.0)
-
-    config = replace(
-        config,
-        attention=replace(config.attention, softmax_scale=factor("attention_multiplier")),
-        embedding_scale=factor("embedding_multiplier"),
-        residual_scale=factor("residual_multiplier"),
-        logit_scale=1.0 / factor("logits_scaling"),
-    )
-    own = {name: factor(name) for name in _FACTORS}
+    config, own = with_granite_factors(reader, config)
     return decoder_model(reader, config, CheckpointLayout(gguf_interleaves=True), own=own)
 
 

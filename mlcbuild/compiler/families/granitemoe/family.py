@@ -1,6 +1,7 @@
 """Granite with mixtures of experts: a granite's factors, and checkpoints that have all experts in one tensor.
 
-Defaults are those of transformers' `GraniteMoeConfig`.
+A `granitemoeshared` also has experts that every token uses. Defaults are those of transformers' `GraniteMoeConfig` and
+`GraniteMoeSharedConfig`.
 """
 
 from __future__ import annotations
@@ -10,21 +11,26 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, read_decoder
-from mlcbuild.compiler.models.architecture.mixture import MixtureConfig, RouterConfig, read_experts
+from mlcbuild.compiler.models.architecture.mixture import (
+    MixtureConfig,
+    RouterConfig,
+    SharedExperts,
+    read_experts,
+)
 from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout, ExpertNames
 from mlcbuild.compiler.models.config import ConfigReader
+from mlcbuild.compiler.models.configuration.granite_factors import with_granite_factors
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf.config import decoder_document
 from mlcbuild.compiler.models.gguf.mixture import MIXTURE_KEYS, mixture_fields
 from mlcbuild.compiler.models.gguf.scales import SCALE_KEYS, granite_factors, granite_metadata
-from mlcbuild.errors import StageError
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
 
 _DEFAULTS: dict[str, object] = {"max_position_embeddings": 2048, "num_local_experts": 8, "num_experts_per_tok": 2}
-_FACTORS = ("attention_multiplier", "embedding_multiplier", "residual_multiplier", "logits_scaling")
+_SHARED, _SHARED_KEY = "granitemoeshared", "expert_shared_feed_forward_length"
 _LAYOUT = CheckpointLayout(
     experts=ExpertNames(
         module="block_sparse_moe",
@@ -32,6 +38,7 @@ _LAYOUT = CheckpointLayout(
         fused_gate_up=("block_sparse_moe.input_linear.weight", "block_sparse_moe.experts.gate_up_proj"),
         fused_down=("block_sparse_moe.output_linear.weight", "block_sparse_moe.experts.down_proj"),
         fused_router="block_sparse_moe.router",
+        fused_shared=("shared_mlp.input_linear", "shared_mlp.output_linear"),
     ),
     gguf_interleaves=True,
 )
@@ -42,39 +49,34 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     bias = reader.boolean("attention_bias", default=False)
     config = read_decoder(reader, qkv_bias=bias, output_bias=bias)
     experts, chosen = read_experts(reader)
+    shared = 0
+    if reader.string("model_type") == _SHARED:
+        shared = reader.integer("shared_intermediate_size", low=0, high=1 << 20, default=0)
     mixture = MixtureConfig(
         experts=experts,
         experts_per_token=chosen,
         intermediate_size=config.feed_forward.intermediate_size,
         activation=config.feed_forward.activation,
         router=RouterConfig(normalized=True),
+        shared=SharedExperts(intermediate_size=shared) if shared else None,
     )
-
-    def factor(name: str) -> float:
-        return reader.number(name, low=1e-9, high=1e9, default=1.0)
-
-    config = replace(
-        config,
-        attention=replace(config.attention, softmax_scale=factor("attention_multiplier")),
-        feed_forward=mixture,
-        embedding_scale=factor("embedding_multiplier"),
-        residual_scale=factor("residual_multiplier"),
-        logit_scale=1.0 / factor("logits_scaling"),
-    )
-    own = {name: factor(name) for name in _FACTORS} | {"num_local_experts": experts, "num_experts_per_tok": chosen}
+    config, own = with_granite_factors(reader, replace(config, feed_forward=mixture))
+    own |= {"num_local_experts": experts, "num_experts_per_tok": chosen}
+    own |= {"shared_intermediate_size": shared} if shared else {}
     return decoder_model(reader, config, _LAYOUT, own=own)
 
 
 def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
-    if file.integer("granitemoe.expert_shared_feed_forward_length", 0) > 0:
-        raise StageError(f"{file.path} has experts that all tokens use (granitemoeshared), which is not supported")
+    shared = file.integer(f"granitemoe.{_SHARED_KEY}", 0)
     document = decoder_document(
         file,
         architecture="granitemoe",
-        model_type="granitemoe",
-        class_name="GraniteMoeForCausalLM",
-        also_read=(*MIXTURE_KEYS, *SCALE_KEYS),
+        model_type=_SHARED if shared else "granitemoe",
+        class_name="GraniteMoeSharedForCausalLM" if shared else "GraniteMoeForCausalLM",
+        also_read=(*MIXTURE_KEYS, *SCALE_KEYS, _SHARED_KEY),
     )
+    if shared:
+        document["shared_intermediate_size"] = shared
     document["attention_bias"] = "blk.0.attn_q.bias" in file.tensors
     return document | mixture_fields(file, "granitemoe") | granite_factors(file, "granitemoe")
 
@@ -82,12 +84,13 @@ def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
 FAMILY = Family(
     name="granitemoe",
     models="Granite 3 with experts",
-    model_types=("granitemoe",),
+    model_types=("granitemoe", _SHARED),
     configuration=DecoderConfig,
     resolve=resolve,
     gguf={
         "granitemoe": GGUFArchitecture(
-            config=_config_of_gguf, metadata=partial(granite_metadata, keys=("expert_count", "expert_used_count"))
+            config=_config_of_gguf,
+            metadata=partial(granite_metadata, keys=("expert_count", "expert_used_count", _SHARED_KEY)),
         )
     },
 )

@@ -37,6 +37,7 @@ from mlcbuild.compiler.models.configuration.layer_types import (
     with_attentions,
 )
 from mlcbuild.compiler.models.configuration.mixture_layers import read_layers_outside, with_mixture
+from mlcbuild.compiler.models.configuration.text_config import read_text_config
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf.config import decoder_document
@@ -95,7 +96,7 @@ _CHAT_CONFIG = (
 
 def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     is_wrapper = reader.string("model_type") == "llama4"
-    reader = (reader.table("text_config") if is_wrapper else reader).with_defaults(**_DEFAULTS)
+    reader = (read_text_config(reader, "llama4_text") if is_wrapper else reader).with_defaults(**_DEFAULTS)
     bias = reader.boolean("attention_bias", default=False)
     config = read_decoder(
         reader.with_names(intermediate_size="intermediate_size_mlp"),

@@ -5,8 +5,6 @@ Defaults are those of transformers' `Mamba2Config`.
 
 from __future__ import annotations
 
-import math
-
 from mlcbuild.compiler.families.mamba2.gguf_metadata import config_of_gguf, metadata_of_model
 from mlcbuild.compiler.models.architecture.decoder import NormConfig
 from mlcbuild.compiler.models.architecture.decoder_names import DecoderNames
@@ -16,6 +14,7 @@ from mlcbuild.compiler.models.chat_config import SIZES
 from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout, TensorName
 from mlcbuild.compiler.models.checkpoints.recurrent_model_parameters import recurrent_model_parameters
 from mlcbuild.compiler.models.config import ConfigReader
+from mlcbuild.compiler.models.configuration.state_space import read_step_limits
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.sizes import ContextLimits
 
@@ -82,7 +81,7 @@ def _state_space(reader: ConfigReader, hidden: int, norm: NormConfig) -> StateSp
         raise reader.fail("num_heads", f'times "head_dim" is {heads * head_dim}; "expand" says that it is {inner:g}')
     if heads % groups:
         raise reader.fail("n_groups", f'is {groups}; it has to divide "num_heads", which is {heads}')
-    least, most = _step_limits(reader)
+    least, most = read_step_limits(reader)
     return StateSpaceConfig(
         heads=heads,
         head_dim=head_dim,
@@ -93,25 +92,8 @@ def _state_space(reader: ConfigReader, hidden: int, norm: NormConfig) -> StateSp
         bias=reader.boolean("use_bias", default=False),
         norm_epsilon=norm.epsilon,
         least_step=least,
-        most_step=None if math.isinf(most) else most,
+        most_step=most,
     )
-
-
-def _step_limits(reader: ConfigReader) -> tuple[float, float]:
-    found = reader.value("time_step_limit")
-    if found is None:
-        return 0.0, math.inf
-    # JSON has no word for an infinite number: files have Python's `Infinity`, or the object that transformers 5 writes.
-    if isinstance(found, list):
-        found = [math.inf if each == {"__float__": "Infinity"} else each for each in found]
-    if not isinstance(found, list) or [type(each) in (int, float) for each in found] != [True, True]:
-        raise reader.fail("time_step_limit", "has to be a list of two numbers, the least and the greatest step")
-    least, most = float(found[0]), float(found[1])
-    if not 0 <= least <= most:
-        raise reader.fail(
-            "time_step_limit", f"is {found}; steps are not negative, and the second number is the greater"
-        )
-    return least, most
 
 
 def _chat_config(config: RecurrentModelConfig, recurrence: StateSpaceConfig) -> dict[str, object]:

@@ -16,18 +16,22 @@ class AttentionRules:
 
     A score s becomes `soft_cap` tanh(s / `soft_cap`) before the softmax; 0 for scores as they are. With `sinks`, each
     query head has a score of its own that belongs to no key, in the denominator of the softmax alone: the head behind
-    the last query head of a key-value head holds those of the group, as its first elements. Raises ValueError for
-    numbers that say nothing.
+    the last query head of a key-value head holds those of the group, as its first elements. With `alibi`, the score of
+    a key that is d tokens back is less by d times the head's slope (arXiv 2108.12409), and there are no other rules.
+    Raises ValueError for numbers that say nothing.
     """
 
     window: int = 0
     chunked: bool = False
     soft_cap: float = 0.0
     sinks: bool = False
+    alibi: bool = False
 
     def __post_init__(self) -> None:
         if self.window < 0 or self.soft_cap < 0 or (self.chunked and not self.window):
             raise ValueError(f"no rules of attention: {self}")
+        if self.alibi and (self.window or self.soft_cap or self.sinks):
+            raise ValueError(f"no kernel computes these rules of attention together: {self}")
 
 
 NO_RULES = AttentionRules()

@@ -94,9 +94,10 @@ class Wiring(enum.Enum):
 class AttentionConfig:
     """Softmax(`softmax_scale` · Q Kᵀ) V, with queries and keys turned by `rotary`.
 
-    `window` is how many tokens a token sees, itself among them; 0 for all that are not behind it. `chunked`, `soft_cap`
-    and `sinks` are as in `attention_rules.AttentionRules`; a model has them in all layers, or in none. With `latent`,
-    heads of queries and keys have `head_dim` elements, and `qkv_bias` is that of the products that make latent vectors.
+    `window` is how many tokens a token sees, itself among them; 0 for all that are not behind it. `chunked`,
+    `soft_cap`, `sinks` and `alibi` are as in `attention_rules.AttentionRules`; a model has them in all layers, or in
+    none. With `latent`, heads of queries and keys have `head_dim` elements, and `qkv_bias` is that of the products that
+    make latent vectors.
     """
 
     query_heads: int
@@ -114,6 +115,7 @@ class AttentionConfig:
     chunked: bool = False
     soft_cap: float = 0.0
     sinks: bool = False
+    alibi: bool = False
     output_gate: bool = False  # what is attended is multiplied by the sigmoid of gates, made as the queries are
 
     @property
@@ -197,15 +199,20 @@ class DecoderConfig:
         same = {
             (
                 *(each.query_heads, each.key_value_heads, each.head_dim, each.latent),
-                *(each.soft_cap, each.sinks, each.rotary.in_cache),
+                *(each.soft_cap, each.sinks, each.alibi, each.rotary.in_cache),
             )
             for each in found
         }
         if len(windows) > 1 or len(same) > 1:
             raise ValueError(f"layers cannot share a KV cache: {found}")
         window, chunked = max(windows, default=(0, False))
+        attention = self.attention
         return AttentionRules(
-            window=window, chunked=chunked, soft_cap=self.attention.soft_cap, sinks=self.attention.sinks
+            window=window,
+            chunked=chunked,
+            soft_cap=attention.soft_cap,
+            sinks=attention.sinks,
+            alibi=attention.alibi,
         )
 
     @property

@@ -28,6 +28,7 @@ class RecurrentModelConfig:
     head_bias: ClassVar[bool] = False
     head_apart: ClassVar[bool] = False
     embedding_scale: ClassVar[float] = 1.0
+    residual_scale: ClassVar[float] = 1.0
     logit_scale: ClassVar[float] = 1.0
     logit_softcap: ClassVar[float] = 0.0
 

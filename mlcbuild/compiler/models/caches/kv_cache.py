@@ -58,6 +58,8 @@ class KVCacheGeometry:
         document = asdict(self) | {"rope_scaling": dict(self.rope_scaling)}
         if self.latent is None:
             del document["latent"]
+        if not self.rules.alibi:
+            del document["rules"]["alibi"]
         return json.dumps(document, sort_keys=True, separators=(",", ":"))
 
     @staticmethod

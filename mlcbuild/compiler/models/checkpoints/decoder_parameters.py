@@ -23,6 +23,7 @@ from mlcbuild.compiler.models.checkpoints.operations import (
     Reshape,
     Split,
     Stack,
+    UnitRows,
 )
 from mlcbuild.compiler.models.checkpoints.parameters import (
     CheckpointTensor,
@@ -50,6 +51,8 @@ def decoder_parameters(config: DecoderConfig, layout: CheckpointLayout) -> Param
         found += _Layer(config=config.of_layer(number), layout=layout, number=number).parameters()
     found += builder.norm(names.norm, layout.norm, config.norm, hidden)
     head = builder.matrix(names.head, layout.head, ParameterRole.FINAL_FC, config.vocab_size)
+    if layout.unit_head:
+        head = replace(head, operations=(*head.operations, UnitRows()))
     if config.tie_word_embeddings:
         tied = TiedTensor(tensor=head.sources[0], equal_to=embedding.sources[0].name)
         if config.head_apart:

@@ -29,7 +29,8 @@ class ExpertNames:
     `module` is the mixture's. `gate`, `up` and `down` are the names of an expert's matrices behind `experts.<number>.`,
     and `router` the router's below the module. `fused_gate_up` and `fused_down` are names of tensors (experts, out, in)
     of all experts, and `fused_router` is the router in such checkpoints. `shared` are the shared experts, and
-    `shared_gate` is what gates them. `transposed`: the fused tensors are (experts, in, out). `interleaved`: those, and
+    `shared_gate` is what gates them; `fused_shared` are names below the layer of their two products, if a checkpoint
+    may have gate and up as one. `transposed`: the fused tensors are (experts, in, out). `interleaved`: those, and
     their biases, called `<name>_bias`, have gate and up in turn. `in_mxfp4`: there may be
     `<name>_blocks` (experts, out, in) in their place (`weights.mxfp4`), whose rows are gate and up in turn.
     """
@@ -44,6 +45,7 @@ class ExpertNames:
     fused_router: str = "mlp.gate"
     shared: str = "shared_expert"
     shared_gate: str = "shared_expert_gate"
+    fused_shared: tuple[str, str] = ("", "")
     transposed: bool = False
     interleaved: bool = False
     in_mxfp4: bool = False
@@ -66,6 +68,7 @@ class CheckpointLayout:
       has all queries, all keys, all values.
     - `transposed`: matrices of layers are (in, out), as those of Conv1D in transformers. llama.cpp's are (out, in).
     - `one_added`: norms multiply by 1 + the weight in Hugging Face's checkpoint; GGUF files have the sum.
+    - `unit_head`: rows of the head are divided by their lengths.
     - `gguf_interleaves`: llama.cpp's converter has interleaved the two halves of each head of q and k (`permute` in its
       class for the architecture). It does so for the architectures whose rotary embedding turns neighbours there.
     - `other_names`: pairs of what names begin with, here and in other checkpoints of Hugging Face.
@@ -104,6 +107,7 @@ class CheckpointLayout:
     grouped_qkv: bool = False
     transposed: bool = False
     one_added: bool = False
+    unit_head: bool = False
     gguf_interleaves: bool = False
     other_names: tuple[tuple[str, str], ...] = ()
     # Checkpoints of early transformers carry the rotary frequencies, which follow from the configuration; a GGUF file

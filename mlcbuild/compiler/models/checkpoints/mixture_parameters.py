@@ -170,10 +170,16 @@ def _shared(
 ) -> list[Parameter]:
     inner, source = shared.intermediate_size, f"{layer.checkpoint}.{names.module}.{names.shared}"
 
-    def tensor(name: str, gguf_name: str, rows: int, columns: int) -> CheckpointTensor:
-        shape = (rows, columns)
+    def tensor(name: str, gguf_name: str, *shape: int, fused: str, part: int, parts: int) -> CheckpointTensor:
         there = TensorLayout(name=f"{layer.gguf}.{gguf_name}.weight", shape=shape)
-        return CheckpointTensor(name=f"{source}.{name}.weight", shape=shape, gguf=there)
+        rows = Slice(axis=0, begin=part * shape[0], end=(part + 1) * shape[0])
+        joined = TensorLayout(
+            name=f"{layer.checkpoint}.{fused}.weight", shape=(parts * shape[0], shape[1]), operations=(rows,)
+        )
+        others = (joined,) if fused else ()
+        return CheckpointTensor(name=f"{source}.{name}.weight", shape=shape, gguf=there, others=others)
+
+    upper, lower = names.fused_shared
 
     own = f"{layer.own}.{config.names.shared}"
     found = [
@@ -182,8 +188,8 @@ def _shared(
             role=ParameterRole.LINEAR,
             shape=(2 * inner, hidden),
             sources=(
-                tensor("gate_proj", "ffn_gate_shexp", inner, hidden),
-                tensor("up_proj", "ffn_up_shexp", inner, hidden),
+                tensor("gate_proj", "ffn_gate_shexp", inner, hidden, fused=upper, part=0, parts=2),
+                tensor("up_proj", "ffn_up_shexp", inner, hidden, fused=upper, part=1, parts=2),
             ),
             operations=(Concatenate(axis=0),),
         ),
@@ -191,7 +197,7 @@ def _shared(
             name=f"{own}.down_proj.weight",
             role=ParameterRole.LINEAR,
             shape=(hidden, inner),
-            sources=(tensor("down_proj", "ffn_down_shexp", hidden, inner),),
+            sources=(tensor("down_proj", "ffn_down_shexp", hidden, inner, fused=lower, part=0, parts=1),),
         ),
     ]
     if shared.gated:

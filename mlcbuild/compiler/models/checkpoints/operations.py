@@ -1,7 +1,7 @@
 """What is done to a checkpoint's tensors to make a parameter: a closed list, carried out by `weights.operations`.
 
-Each takes the tensors that the one before it made. Numbers are moved and left out; only `AddOne` and `LogOfNegative`
-change them.
+Each takes the tensors that the one before it made. Numbers are moved and left out; only `AddOne`, `LogOfNegative` and
+`UnitRows` change them.
 """
 
 from __future__ import annotations
@@ -143,7 +143,21 @@ class LogOfNegative:
         return list(given)
 
 
-Operation = Concatenate | Stack | Slice | Permute | Reshape | Split | Flatten | AddOne | LogOfNegative
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitRows:
+    """Each row of a matrix is divided by its length, or by 1e-12 if that is more, in float32, and rounded to the dtype
+    that it had: for heads that a model normalizes as it is loaded."""
+
+    KIND: ClassVar[str] = "unit rows"
+
+    def shapes(self, given: Sequence[Shape]) -> list[Shape]:
+        for shape in given:
+            if len(shape) != 2:
+                raise ValueError(f"a tensor {shape} is no matrix")
+        return list(given)
+
+
+Operation = Concatenate | Stack | Slice | Permute | Reshape | Split | Flatten | AddOne | LogOfNegative | UnitRows
 
 
 def result_shape(operations: Sequence[Operation], given: Sequence[Shape]) -> Shape:

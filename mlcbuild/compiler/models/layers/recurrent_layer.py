@@ -42,6 +42,8 @@ class RecurrentLayerConfig(Protocol):
     @property
     def recurrence(self) -> Recurrence | None: ...
     @property
+    def residual_scale(self) -> float: ...
+    @property
     def feed_forward(self) -> FeedForwardConfig | MixtureConfig | None: ...
 
 
@@ -50,6 +52,7 @@ class RecurrentLayer(nn.Module):  # type: ignore[misc]
 
     def __init__(self, config: RecurrentLayerConfig, reader: Reader, *, name: str) -> None:
         names, hidden, dtype = config.names, config.hidden_size, reader.scheme.model_dtype
+        self._residual_scale = config.residual_scale
         assert config.recurrence is not None
         made = MODULES[type(config.recurrence)]
         recurrence = made(config.recurrence, hidden, reader, name=f"{name}.{names.recurrence}")
@@ -94,10 +97,13 @@ class RecurrentLayer(nn.Module):  # type: ignore[misc]
         """The hidden state behind this layer, its norm, and the states; `normed` is the hidden state's before."""
         _, recurrence, second = self._own
         added, state = recurrence(normed, state, layer, spans)
-        hidden = added + hidden
+        hidden = self._scaled(added) + hidden
         if self._feed_forward is not None and second is not None:
-            hidden = self._feed_forward(second(hidden)) + hidden
+            hidden = self._scaled(self._feed_forward(second(hidden))) + hidden
         return hidden, next_norm(hidden), state
+
+    def _scaled(self, x: nn.Tensor) -> nn.Tensor:
+        return x if self._residual_scale == 1.0 else x * self._residual_scale
 
     def parts(self, next_norm: nn.Module | None, *, single: bool) -> list[nn.Module]:  # noqa: ARG002
         """What has the parameters that `forward` reads, as of `DecoderLayer`."""

@@ -23,6 +23,7 @@ _RULES = [
     AttentionRules(window=16, chunked=True),
     AttentionRules(soft_cap=5.0),
     AttentionRules(sinks=True),
+    AttentionRules(alibi=True),
     AttentionRules(window=12, soft_cap=5.0, sinks=True),
 ]
 _PREFILLS = [[(0, 5)], [(0, 90)], [(7, 12), (11, 1), (0, 30)], [(12, 40), (60, 13), (2, 6), (16, 16), (100, 9)]]

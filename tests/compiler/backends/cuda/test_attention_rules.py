@@ -70,6 +70,9 @@ _CASES = [
             (_CAPPED, "float16", True),
             (_CAPPED, "bfloat16", False),
             (AttentionRules(sinks=True), "float16", True),
+            (AttentionRules(alibi=True), "float16", True),
+            (AttentionRules(alibi=True), "float32", False),
+            (AttentionRules(alibi=True), "bfloat16", False),
         ]
     ),
 ]

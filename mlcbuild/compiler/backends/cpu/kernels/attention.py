@@ -54,8 +54,15 @@ def paged_decode(
 
     def piece(sequence: Expression, head: Expression, rotation: KeyRotation | None) -> None:
         cache = Pages(pages, page_starts, page_numbers, lengths, sliding_window, sequence)
-        query = Query(queries=queries, output=output, logarithms=logarithms, row=sequence, scale=factor(scale, rules))
         positions: Any = {"query": query_positions[sequence], "first_key": key_positions[sequence]}
+        query = Query(
+            queries=queries,
+            output=output,
+            logarithms=logarithms,
+            row=sequence,
+            scale=factor(scale, rules),
+            own_key=_own_key(rules, **positions),
+        )
         seen = KeyRange(begin=T.int32(0), end=cache.length(), most=cache.most())
         seen = seen.within(window, **positions).of_layer(rules, scale, **positions)
         begins = tirx.And(key_positions[sequence] == 0, cache.length() > 0)
@@ -133,6 +140,7 @@ def paged_prefill(
                     logarithms=logarithms,
                     row=first + place,
                     scale=factor(scale, rules),
+                    own_key=_own_key(rules, **positions),
                 )
                 turned = None if rotation is None else rotation.of_query(query_positions[first + place], window)
                 begins = tirx.And(key_positions[sequence] == 0, key_count > 0)
@@ -173,14 +181,15 @@ def ragged_prefill(
                     row = T.bind(first_key + key)
                     return (lambda d: keys[row, head, d]), (lambda d: values[row, head, d])
 
+                positions: Any = {"query": query_positions[first + place], "first_key": key_positions[sequence]}
                 query = Query(
                     queries=queries,
                     output=output,
                     logarithms=logarithms,
                     row=first + place,
                     scale=factor(scale, rules),
+                    own_key=_own_key(rules, **positions),
                 )
-                positions: Any = {"query": query_positions[first + place], "first_key": key_positions[sequence]}
                 seen = not_behind(causal, place, count, key_count, most=keys.shape[0])
                 seen = seen.within(window, **positions).of_layer(rules, scale, **positions)
                 turned = None if rotation is None else rotation.of_query(query_positions[first + place], window)
@@ -190,6 +199,10 @@ def ragged_prefill(
     return replace_body(
         original, statement(lambda: _by_mode(mode, lambda: attend(rotates=False), lambda: attend(rotates=True)))
     )
+
+
+def _own_key(rules: AttentionRules, *, query: Expression, first_key: Expression) -> Expression | None:
+    return T.bind(query - first_key) if rules.alibi else None
 
 
 def _by_mode(mode: Expression, plain: Callable[[], None], rotating: Callable[[], None]) -> None:

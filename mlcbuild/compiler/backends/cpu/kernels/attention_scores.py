@@ -26,6 +26,7 @@ from mlcbuild.compiler.kernels.building import (
     splat,
     store,
 )
+from mlcbuild.compiler.kernels.layer_rules import slope
 from mlcbuild.compiler.models.architecture.attention_rules import AttentionRules
 
 _SUMS = 8  # vectors of the result that are summed at once, one register each
@@ -36,13 +37,15 @@ _NO_SCORE = -5e4  # TVM's score of a key that is not seen
 @dataclass(frozen=True, kw_only=True)
 class Query:
     """One query token: its row in `queries` (tokens, query heads, head_dim), and where results go: `output` (tokens,
-    query heads, elements of a value) and `logarithms`, None where nothing is merged."""
+    query heads, elements of a value) and `logarithms`, None where nothing is merged. `own_key` is the number of the key
+    of the same token, among those that are given or not, where a rule asks how far back keys are."""
 
     queries: Buffer
     output: Buffer
     logarithms: Buffer | None
     row: Expression
     scale: Expression
+    own_key: Expression | None = None
 
     def at(self, head: Expression, d: Expression) -> Expression:
         return self.queries[self.row, head, d]
@@ -106,12 +109,15 @@ def attend_heads(
         # The size depends on nothing that is computed here: TVM moves allocations before everything else.
         scores = T.alloc_buffer((at_once, seen.most + LANES), "float32")
         largest = T.alloc_buffer((at_once,), "float32")
+        slopes = T.alloc_buffer((at_once,), "float32") if rules.alibi else None
 
         def score(first_key: Expression, count: Expression, position: str, *, behind: Expression | None = None) -> None:
             """The scores of `count` keys for a query at one of the rotation's positions, `behind` others."""
             with loop(at_once) as number:
                 if behind is None:
                     store(largest, T.float32(_NO_SCORE), number)
+                if slopes is not None:
+                    store(slopes, slope(first + number, query.heads) * T.float32(math.log2(math.e)), number)
                 vectors = query.vectors(functools.partial(query.at, first + number))
                 if rotation is not None:
                     vectors = rotation.turn_query(vectors, getattr(rotation, position))
@@ -125,6 +131,8 @@ def attend_heads(
                     vectors = rotation.turn_key(vectors, first_key + key)
                 for number in range(at_once):
                     dot = T.bind(_dot(vectors, functools.partial(_at, scaled, number), query.lanes))
+                    if slopes is not None:
+                        dot = T.bind(dot + slopes[number] * T.Cast("float32", first_key + key - query.own_key))
                     store(scores, dot, number, key if behind is None else behind + key)
                     store(largest, tirx.max(largest[number], dot), number)
 

@@ -27,7 +27,7 @@ from mlcbuild.compiler.backends.cuda.kernels.attention_rules import capped, sees
 from mlcbuild.compiler.backends.cuda.kernels.launching import register
 from mlcbuild.compiler.backends.cuda.kernels.window import sees, sink_turned
 from mlcbuild.compiler.kernels.building import Buffer, Expression, store
-from mlcbuild.compiler.kernels.layer_rules import factor, oldest_seen, sees_less
+from mlcbuild.compiler.kernels.layer_rules import factor, oldest_seen, sees_less, slope
 from mlcbuild.compiler.kernels.rotary import angle
 from mlcbuild.compiler.models.architecture.attention_rules import AttentionRules
 from mlcbuild.compiler.models.architecture.window import SlidingWindow
@@ -104,6 +104,9 @@ class Block:
         tile = tirx.floormod(head, call.tiles) * HEADS
         self.first_head = T.bind(self.key_head * call.stride + tile)
         self.count = T.min(call.group - tile, HEADS) if call.group % HEADS else HEADS
+        if call.rules.alibi:
+            own = self.first_head + T.min(self.row, self.count - 1)
+            self.slope = kept(slope(own, call.heads) * T.float32(math.log2(math.e)))
         # In registers, of which TVM supposes nothing: it would carry what it knows of a bound variable everywhere.
         self.first_page = register("int32", call.page_starts[sequence])[0]
         self.length = register("int32", self._length(call.page_starts[sequence + 1]))[0]
@@ -237,6 +240,9 @@ class Block:
             score = scores[half, i] * (factor(call.scale, call.rules) * T.float32(math.log2(math.e)))
             if call.rules.soft_cap:
                 score = capped(score, call.rules.soft_cap)
+            if call.rules.alibi:
+                ahead = call.key_positions[self.sequence] + place - call.query_positions[self.sequence]
+                score = score + self.slope * T.Cast("float32", ahead)
             store(scores, T.if_then_else(seen, score, T.float32(HIDDEN)), half, i)
         largest = T.max(T.max(scores[0, 0], scores[0, 1]), T.max(scores[1, 0], scores[1, 1]))
         largest = kept(T.max(before, over_lanes(largest, T.max, (1, 2))))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import tvm.tirx.script.builder as T  # noqa: N812
@@ -16,6 +17,8 @@ from tvm import tirx
 from mlcbuild.compiler.backends.cuda.kernels import instructions as gpu
 from mlcbuild.compiler.backends.cuda.kernels.launching import register
 from mlcbuild.compiler.backends.cuda.kernels.tvm_attention import (
+    add_in_decode,
+    add_in_prefill,
     followed_by,
     hide_in_decode,
     hide_in_prefill,
@@ -23,7 +26,7 @@ from mlcbuild.compiler.backends.cuda.kernels.tvm_attention import (
     with_scores,
 )
 from mlcbuild.compiler.kernels.building import Buffer, Expression, converted, statement, store
-from mlcbuild.compiler.kernels.layer_rules import factor, oldest_seen, sees_less
+from mlcbuild.compiler.kernels.layer_rules import factor, oldest_seen, sees_less, slope
 from mlcbuild.compiler.models.architecture.attention_rules import AttentionRules
 
 _WARP = 32
@@ -32,6 +35,8 @@ _WARP = 32
 def paged_decode(original: tirx.PrimFunc, rules: AttentionRules) -> tirx.PrimFunc:
     """One query token for each sequence. `original` is TVM's kernel, whose parameters are kept."""
     scale = original.params[-1]
+    if rules.alibi:
+        return add_in_decode(original, partial(_alibi, int(original.params[0].shape[1])))
     made = _with_scores_of(original, rules)
     if rules.window:
         made = hide_in_decode(made, lambda query, key: sees_in_layer(rules, scale, query=query, key=key))
@@ -89,12 +94,19 @@ def capped(score: Expression, cap: float) -> Expression:
     return tirx.tanh(score / bound) * bound
 
 
+def _alibi(heads: int, head: Expression, ahead: Expression) -> Expression:
+    """What is added to a score in units of log2(e); keys that a query sees are `ahead` of it by 0 or less."""
+    return slope(head, heads) * T.float32(math.log2(math.e)) * T.Cast("float32", ahead)
+
+
 def _with_scores_of(original: tirx.PrimFunc, rules: AttentionRules) -> tirx.PrimFunc:
     made = with_scale(original, lambda scale: factor(scale, rules)) if rules.window else original
     return with_scores(made, lambda score: capped(score, rules.soft_cap)) if rules.soft_cap else made
 
 
 def _prefill(original: tirx.PrimFunc, rules: AttentionRules, **given: Any) -> tirx.PrimFunc:
+    if rules.alibi:
+        return add_in_prefill(original, partial(_alibi, int(original.params[0].shape[1])), **given)
     made = _with_scores_of(original, rules)
     if not rules.window:
         return made

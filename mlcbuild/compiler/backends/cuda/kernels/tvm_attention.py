@@ -19,6 +19,10 @@ Sees = Callable[[Expression, Expression], Expression]
 """Whether a query at a position sees a key at a position, which is not behind it."""
 
 
+Added = Callable[[Expression, Expression], Expression]
+"""What is added to a score of a query head, by how far the key is ahead of the query: 0 or less."""
+
+
 def hide_in_decode(original: tirx.PrimFunc, sees: Sees) -> tirx.PrimFunc:
     """The kernel for one query of each sequence, whose queries see these keys alone."""
     first_keys, positions = original.params[5], original.params[6]
@@ -38,10 +42,63 @@ def hide_in_prefill(
     original: tirx.PrimFunc, sees: Sees, *, starts: Buffer, first_keys: Buffer, positions: Buffer
 ) -> tirx.PrimFunc:
     """The kernel for several queries of each sequence, whose queries see these keys alone."""
+
+    def seen(branch: tirx.IfThenElse, query: Expression, key: Expression) -> tirx.Stmt:
+        return _with_condition(branch, tirx.And(branch.condition, sees(query, key)))
+
+    return _of_pairs(original, seen, starts=starts, first_keys=first_keys, positions=positions)
+
+
+def add_in_decode(original: tirx.PrimFunc, added: Added) -> tirx.PrimFunc:
+    """The kernel for one query of each sequence, with this added to scores, which are in units of log2(e)."""
+    queries, first_keys, positions = original.params[0], original.params[5], original.params[6]
+    query, head = load_of(original.body, positions), load_of(original.body, queries).indices[1]
+    kept = _FirstKey(first_keys, load_of(original.body, first_keys).indices[0])
+
+    def larger(branch: tirx.IfThenElse) -> tirx.Stmt:
+        if not _is_of_decoded_score(branch):
+            return branch
+        score = branch.then_case
+        value = score.value + added(head, kept.value + branch.condition.a - query)
+        store = tirx.BufferStore(score.buffer, value, score.indices)
+        return tirx.IfThenElse(branch.condition, store, branch.else_case)
+
+    return original.with_body(kept.stored(_exchanged(original, larger, expected=1)))
+
+
+def add_in_prefill(
+    original: tirx.PrimFunc, added: Added, *, starts: Buffer, first_keys: Buffer, positions: Buffer
+) -> tirx.PrimFunc:
+    """The kernel for several queries of each sequence, with this added to scores, which are in units of log2(e)."""
+    head = _bound(original, load_of(original.body, original.params[0]).indices[1])
+
+    def larger(branch: tirx.IfThenElse, query: Expression, key: Expression) -> tirx.Stmt:
+        def of_score(load: Any) -> Any:
+            if _loaded(load) != "S_smem":
+                return load
+            own = tvm_ffi.structural_map(head, (tirx.Var, lambda each: load.indices[0] if each.name == "i" else each))
+            return load + added(own, key - query)
+
+        score = tvm_ffi.structural_map(branch.then_case, (tvm.ir.TensorLoad, of_score))
+        return tirx.IfThenElse(branch.condition, score, branch.else_case)
+
+    return _of_pairs(original, larger, starts=starts, first_keys=first_keys, positions=positions)
+
+
+def _of_pairs(
+    original: tirx.PrimFunc,
+    change: Callable[[tirx.IfThenElse, Expression, Expression], tirx.Stmt],
+    *,
+    starts: Buffer,
+    first_keys: Buffer,
+    positions: Buffer,
+) -> tirx.PrimFunc:
+    """The kernel for several queries of each sequence with another statement in place of each that has to do with one
+    query and one key, if the query sees the key; `change` is given the positions of both."""
     causal = next(parameter for parameter in original.params if str(parameter.name) == "causal")
     kept = _FirstKey(first_keys, load_of(original.body, first_keys).indices[0])
 
-    def seen(branch: tirx.IfThenElse) -> tirx.Stmt:
+    def changed(branch: tirx.IfThenElse) -> tirx.Stmt:
         if not _names(branch.condition, causal):
             return branch
         # if_then_else(…, …, if_then_else(causal > 0, column < keys - (starts[b + 1] - starts[b]) + row + 1, …))
@@ -50,14 +107,28 @@ def hide_in_prefill(
         sequence = limit.b.a.a.b.b.indices[0]
         # Rows behind the last query are computed as well, and go nowhere.
         token = tirx.min(starts[sequence] + row, starts[sequence + 1] - 1)
-        key = kept.value + column
-        return _with_condition(branch, tirx.And(branch.condition, sees(positions[token], key)))
+        return change(branch, positions[token], kept.value + column)
 
     try:
-        body = _exchanged(original, seen, expected=2)
+        body = _exchanged(original, changed, expected=2)
     except AttributeError as error:
         raise _other_form(original) from error
     return original.with_body(kept.stored(body))
+
+
+def _bound(original: tirx.PrimFunc, variable: Expression) -> Expression:
+    """What a variable of the kernel is bound to."""
+    found: list[Expression] = []
+
+    def look(bind: tirx.Bind) -> tirx.Bind:
+        if bind.var.same_as(variable):
+            found.append(bind.value)
+        return bind
+
+    tvm_ffi.structural_map(original.body, (tirx.Bind, look))
+    if not found:
+        raise _other_form(original)
+    return found[0]
 
 
 def with_scale(original: tirx.PrimFunc, change: Callable[[Expression], Expression]) -> tirx.PrimFunc:

@@ -1,0 +1,142 @@
+"""Granite 4: layers of Mamba 2 and of attention, which may be all; in each a feed-forward, and experts beside it where
+the model has them.
+
+Defaults are those of transformers' `GraniteMoeHybridConfig`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, FeedForwardConfig, LayerKind, read_decoder
+from mlcbuild.compiler.models.architecture.decoder_names import DecoderNames
+from mlcbuild.compiler.models.architecture.mixture import (
+    MixtureConfig,
+    RouterConfig,
+    SharedExperts,
+    read_experts,
+)
+from mlcbuild.compiler.models.architecture.recurrence import StateSpaceConfig
+from mlcbuild.compiler.models.architecture.rotary import RotaryForm
+from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout, ExpertNames, TensorName
+from mlcbuild.compiler.models.config import ConfigReader
+from mlcbuild.compiler.models.configuration.granite_factors import with_granite_factors
+from mlcbuild.compiler.models.configuration.state_space import read_step_limits
+from mlcbuild.compiler.models.decoder_family import decoder_model
+from mlcbuild.compiler.models.family import Family, FamilyModel
+
+_ATTENTION, _MAMBA = "attention", "mamba"
+_NAMES = {  # as published, and as transformers 5 writes them
+    "attention": _ATTENTION,
+    "mamba": _MAMBA,
+    "full_attention": _ATTENTION,
+    "linear_attention": _MAMBA,
+}
+_DEFAULTS: dict[str, object] = {
+    "max_position_embeddings": 2048,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+    "shared_intermediate_size": 1024,
+    "mamba_n_heads": 128,
+    "mamba_n_groups": 1,
+    "mamba_d_state": 256,
+    "mamba_d_conv": 4,
+    "mamba_expand": 2,
+}
+_LAYOUT = CheckpointLayout(
+    gate_up=(TensorName("shared_mlp.input_linear"),),
+    down=TensorName("shared_mlp.output_linear"),
+    experts=ExpertNames(
+        module="block_sparse_moe",
+        router="router.layer",
+        fused_gate_up=("block_sparse_moe.input_linear.weight", "block_sparse_moe.experts.gate_up_proj"),
+        fused_down=("block_sparse_moe.output_linear.weight", "block_sparse_moe.experts.down_proj"),
+        fused_router="block_sparse_moe.router",
+        fused_shared=("shared_mlp.input_linear", "shared_mlp.output_linear"),
+    ),
+    recurrence=TensorName("mamba"),
+)
+
+
+def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
+    reader = reader.with_defaults(**_DEFAULTS)
+    bias = reader.boolean("attention_bias", default=False)
+    config = read_decoder(
+        reader, qkv_bias=bias, output_bias=bias, rotary_form=_rotary_form(reader), intermediate_default=11008
+    )
+    config, own = with_granite_factors(reader, replace(config, feed_forward=_feed_forward(reader, config)))
+    types = _layer_types(reader, config.num_layers)
+    if _MAMBA in types:
+        recurrent = LayerKind(name=_MAMBA, recurrence=_state_space(reader, config))
+        kinds = (LayerKind(name=_ATTENTION), recurrent)
+        config = replace(config, names=DecoderNames(recurrence="mamba"), kinds=kinds, kinds_of_layers=types)
+    own |= {"layer_types": list(types)}
+    found = decoder_model(reader, config, _LAYOUT, own=own)
+    return replace(found, kv_state_kind="hybrid" if _MAMBA in types else "kv_cache")
+
+
+def _rotary_form(reader: ConfigReader) -> RotaryForm:
+    kind = reader.value("position_embedding_type")
+    if kind not in (None, "nope", "rope"):
+        raise reader.fail("position_embedding_type", f'is "{kind}"; it has to be "rope", "nope" or null')
+    return RotaryForm.HALVES if kind == "rope" else RotaryForm.NONE
+
+
+def _feed_forward(reader: ConfigReader, config: DecoderConfig) -> FeedForwardConfig | MixtureConfig:
+    activation = config.feed_forward.activation
+    shared = reader.integer("shared_intermediate_size", low=1, high=1 << 20)
+    if reader.integer("num_local_experts", low=0, high=1 << 12) == 0:
+        return FeedForwardConfig(intermediate_size=shared, activation=activation)
+    experts, chosen = read_experts(reader, "num_local_experts")
+    return MixtureConfig(
+        experts=experts,
+        experts_per_token=chosen,
+        intermediate_size=config.feed_forward.intermediate_size,
+        activation=activation,
+        router=RouterConfig(normalized=True),
+        shared=SharedExperts(intermediate_size=shared),
+    )
+
+
+def _layer_types(reader: ConfigReader, layers: int) -> tuple[str, ...]:
+    found = reader.value("layer_types") or reader.value("layers_block_type") or [_MAMBA] * layers
+    types = tuple(_NAMES.get(str(name), "") for name in found) if isinstance(found, list) else ()
+    if len(types) != layers or "" in types:
+        raise reader.fail("layer_types", f'has to be "{_ATTENTION}" or "{_MAMBA}" for each of the {layers} layers')
+    if _ATTENTION not in types:
+        raise reader.fail("layer_types", f'has "{_MAMBA}" alone; a model has layers of attention too')
+    return types
+
+
+def _state_space(reader: ConfigReader, config: DecoderConfig) -> StateSpaceConfig:
+    # With several groups, transformers norms each by itself.
+    reader.refuse(hidden_act="silu", mamba_n_groups=1)
+    heads = reader.integer("mamba_n_heads", low=1, high=1 << 12)
+    inner = reader.integer("mamba_expand", low=1, high=1 << 10) * config.hidden_size
+    given = reader.value("mamba_d_head")
+    width = inner // heads if given in (None, "auto") else reader.integer("mamba_d_head", low=1, high=1 << 12)
+    if heads * width != inner:
+        raise reader.fail("mamba_n_heads", f'is {heads}, of {width} elements; "mamba_expand" says that all are {inner}')
+    least, most = read_step_limits(reader)
+    return StateSpaceConfig(
+        heads=heads,
+        head_dim=width,
+        groups=1,
+        state_size=reader.integer("mamba_d_state", low=1, high=1 << 12),
+        convolution=reader.integer("mamba_d_conv", low=2, high=16),
+        convolution_bias=reader.boolean("mamba_conv_bias", default=True),
+        bias=reader.boolean("mamba_proj_bias", default=False),
+        norm_epsilon=config.norm.epsilon,
+        least_step=least,
+        most_step=most,
+    )
+
+
+FAMILY = Family(
+    name="granitemoehybrid",
+    models="Granite 4",
+    model_types=("granitemoehybrid",),
+    configuration=DecoderConfig,
+    resolve=resolve,
+    kv_state_kind="hybrid",
+)
