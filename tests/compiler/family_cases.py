@@ -305,6 +305,16 @@ _LATENT: dict[str, Any] = {
     "moe_intermediate_size": 32,
     "first_k_dense_replace": 1,
 }
+_KIMI: dict[str, Any] = {
+    **_LATENT,
+    **_SPECIAL,
+    "q_lora_rank": 24,
+    "n_group": 1,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+    "routed_scaling_factor": 2.827,
+    "num_nextn_predict_layers": 0,
+}
 _SCALES = {"mscale": 0.7, "mscale_all_dim": 0.9}
 
 _LONGROPE = {
@@ -495,6 +505,7 @@ CASES: dict[str, FamilyCase] = {
     "deepseek_v3-halves": _case(
         "deepseek_v3", sizes=_LATENT, q_lora_rank=None, n_group=2, topk_group=1, rope_interleave=False
     ),
+    "kimi_k2": FamilyCase(config={**_KIMI, "model_type": "kimi_k2"}, reference={**_KIMI, "model_type": "deepseek_v3"}),
     "minicpm3": _case(
         "minicpm3",
         sizes=_SIZES | _ALL_HEADS,

@@ -1,4 +1,5 @@
-"""DeepSeek V2 and V3: latent attention, experts in groups, and first layers without experts.
+"""DeepSeek V2 and V3, and Kimi K2, a V3 by another name: latent attention, experts in groups, and first layers without
+experts.
 
 V2 has the softmax of all experts' scores, and takes the groups by their best expert; V3 (and R1) has sigmoids, with a
 correction for choosing alone, and takes the groups by their best two. Layers behind the last one, which predict further
@@ -146,13 +147,13 @@ def _resolve(
 
 
 def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
-    return resolve_v3(reader) if reader.value("model_type") == "deepseek_v3" else resolve_v2(reader)
+    return resolve_v2(reader) if reader.value("model_type") == "deepseek_v2" else resolve_v3(reader)
 
 
 FAMILY = Family(
     name="deepseek_v2",
-    models="DeepSeek V2, V2-Lite, V3, R1",
-    model_types=("deepseek_v2", "deepseek_v3"),
+    models="DeepSeek V2, V2-Lite, V3, R1, Kimi K2",
+    model_types=("deepseek_v2", "deepseek_v3", "kimi_k2"),
     configuration=DecoderConfig,
     resolve=resolve,
     gguf={"deepseek2": GGUFArchitecture(config=config_of_gguf, metadata=metadata_of_model)},
