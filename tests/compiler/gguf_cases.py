@@ -579,7 +579,7 @@ CASES: Mapping[str, GGUFCase] = {
         "granitemoe",
         {
             "num_local_experts": 6,
-            "shared_intermediate_size": 48,
+            "shared_intermediate_size": 64,
             "attention_multiplier": 0.2,
             "residual_multiplier": 0.5,
             "logits_scaling": 2.0,
@@ -589,7 +589,7 @@ CASES: Mapping[str, GGUFCase] = {
             "attention.scale": 0.2,
             "residual_scale": 0.5,
             "logit_scale": 2.0,
-            "expert_shared_feed_forward_length": 48,
+            "expert_shared_feed_forward_length": 64,
         },
     ),
     "deepseek": _case(
