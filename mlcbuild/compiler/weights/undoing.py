@@ -23,6 +23,7 @@ from mlcbuild.compiler.models.checkpoints.operations import (
     Slice,
     Split,
     Stack,
+    UnitRows,
 )
 from mlcbuild.compiler.weights.tensor import Array
 
@@ -91,5 +92,7 @@ def _undone(operation: Operation, arrays: list[Array], given: Sequence[Shape]) -
             return [(array.astype(np.float32) - np.float32(times)).astype(array.dtype) for array in arrays]
         case LogOfNegative():
             return [(-np.exp(array.astype(np.float64))).astype(array.dtype) for array in arrays]
+        case UnitRows():
+            return arrays  # They are of unit length already, and so stay as they are where they are read.
         case Slice():
             raise ValueError(f"{operation} leaves numbers out, and cannot be undone")

@@ -22,10 +22,11 @@ from mlcbuild.compiler.models.checkpoints.operations import (
     Slice,
     Split,
     Stack,
+    UnitRows,
 )
 from mlcbuild.compiler.models.checkpoints.parameters import JoinedLayout, Parameter, TensorLayout
 
-_ONE_BY_ONE = (Permute, Reshape, AddOne, LogOfNegative, Flatten)
+_ONE_BY_ONE = (Permute, Reshape, AddOne, LogOfNegative, Flatten, UnitRows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
