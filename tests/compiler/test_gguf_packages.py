@@ -30,6 +30,8 @@ _WRITTEN = {
 # Keys of the converter without which llama.cpp computes the same, and those that say what it does without them.
 _NOTES = {
     "phi3": {"attention.sliding_window", "rope.scaling.original_context_length"},
+    "baichuan": {"rope.dimension_count", "rope.freq_base"},
+    "granitemoe": {"embedding_scale"},
     "gpt2": {"rope.dimension_count", "rope.freq_base"},
     "starcoder": {"rope.dimension_count", "rope.freq_base"},
     "cohere2": {"rope.scaling.type"},
