@@ -98,15 +98,19 @@ class Terminal:
         return shown
 
     def interrupt_until(self, wanted: str) -> None:
-        """Press Ctrl-C again and again until `wanted` is shown. One that comes between a prompt and the wait for a key
-        is seen at the next key; and an answer may show what looks like a prompt, and be stopped by the first. A busy
-        machine may need seconds for each, so the pauses grow."""
+        """Press Ctrl-C again and again until `wanted` is shown, and a space in between: readline waits in `read` where
+        the keys that it was woken for are gone, as Ctrl-C makes them, and then sees Ctrl-C at the next key alone. An
+        answer may show what looks like a prompt, and be stopped by the first. A busy machine may need seconds for each,
+        so the pauses grow."""
         shown, pause, end = "", 1.0, time.monotonic() + 120
         while wanted not in shown:
             assert time.monotonic() < end, f"{wanted!r} is not in {shown!r}"
-            self.type("\x03")
-            while select.select([self._descriptor], [], [], pause)[0] and wanted not in shown:
-                shown += os.read(self._descriptor, 4096).decode(errors="replace")
+            for key in ("\x03", " "):
+                self.type(key)
+                while wanted not in shown and select.select([self._descriptor], [], [], pause)[0]:
+                    shown += os.read(self._descriptor, 4096).decode(errors="replace")
+                if wanted in shown:
+                    break
             pause *= 2
 
 

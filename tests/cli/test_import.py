@@ -50,7 +50,7 @@ LIB_DELIVERY = """\
   ],
   "default_quantization": ["q0f16", "q4f16_1"],
   "tasks": [
-    {"model_id": "Llama-3-8B", "model": "HF://meta-llama/Meta-Llama-3-8B", "quantization": ["q4f16_ft", "q0f16"]},
+    {"model_id": "Llama-3-8B", "model": "HF://meta-llama/Meta-Llama-3-8B", "quantization": ["q4f16_unknown", "q0f16"]},
     {"model_id": "Mistral-7B", "model": "HF://mistralai/Mistral-7B-Instruct-v0.3"},
     {"model_id": "Tiny", "model": "weights/tiny.gguf", "compile_options": [{"device": "cpu"}]},
     {"model_id": "Gone", "model": "weights/gone"}

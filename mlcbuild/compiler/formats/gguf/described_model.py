@@ -73,7 +73,7 @@ def _architecture(family: AnyFamily, model: ModelDescription) -> str:
     if name is None:
         raise StageError(
             f'no GGUF file holds a model of type "{model.model_type}"',
-            advice=("a model_package does", "docs/families.md lists the architectures of GGUF files"),
+            advice=("a model_package does", "see `mlcbuild help families`"),
         )
     return name
 
