@@ -16,8 +16,8 @@ from pathlib import Path
 from mlcbuild.compiler.manifest import write_manifest
 from mlcbuild.compiler.models.checkpoints.parameters import Parameter, read_parameters
 from mlcbuild.compiler.weights.checkpoint import Checkpoint, sources_of
-from mlcbuild.compiler.weights.imported_shard import write_shard
 from mlcbuild.compiler.weights.quantized_source import FormatReader, with_quantized
+from mlcbuild.compiler.weights.shard_writing import write_shard
 from mlcbuild.compiler.weights.source import open_source
 from mlcbuild.errors import StageError
 

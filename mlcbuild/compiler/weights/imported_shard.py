@@ -7,14 +7,13 @@ their scales (`weights.scaled_floats`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
-from mlcbuild.compiler.weights.checkpoint import Checkpoint
 from mlcbuild.compiler.weights.integers import IntegerMatrix
-from mlcbuild.compiler.weights.safetensors_file import SafetensorsFile, write_safetensors
+from mlcbuild.compiler.weights.safetensors_file import SafetensorsFile
 from mlcbuild.compiler.weights.scaled_floats import FloatMatrix
-from mlcbuild.compiler.weights.tensor import BYTES, FLOAT8, Array, Tensor, TensorDescription
+from mlcbuild.compiler.weights.tensor import Tensor, TensorDescription
 
 ZEROS, SCALES = ":zeros", ":scales"
 
@@ -79,41 +78,3 @@ class ImportedShard:
 
     def _dtype(self, name: str) -> str:
         return self._described[name + SCALES if name + SCALES in self._described else name].dtype
-
-
-def write_shard(path: Path, checkpoint: Checkpoint, names: Sequence[str]) -> None:
-    """Write tensors of a checkpoint in the order given, read one at a time."""
-    described: list[TensorDescription] = []
-    whose: dict[str, str] = {}
-    for name in names:
-        one = checkpoint.description(name)
-        groups = checkpoint.groups(name)
-        if groups is None:
-            described.append(one)
-            continue
-        shape = (*one.shape[:-1], groups)
-        floats = checkpoint.has_floats(name)
-        whose |= dict.fromkeys(parts_of(name), name)
-        described.append(TensorDescription(name=name, dtype=FLOAT8 if floats else BYTES, shape=one.shape))
-        if not floats:
-            described.append(TensorDescription(name=name + ZEROS, dtype=BYTES, shape=shape))
-        described.append(TensorDescription(name=name + SCALES, dtype=one.dtype, shape=shape))
-    kept: dict[str, IntegerMatrix | FloatMatrix] = {}  # the last matrix alone, of which several tensors are written
-
-    def read(tensor: TensorDescription) -> Tensor:
-        if tensor.name not in whose:
-            return checkpoint.read(tensor.name)
-        name = whose[tensor.name]
-        if name not in kept:
-            kept.clear()
-            kept[name] = checkpoint.scaled(name)
-        return Tensor(description=tensor, data=_arrays(name, kept[name])[tensor.name])
-
-    write_safetensors(path, described, read)
-
-
-def _arrays(name: str, matrix: IntegerMatrix | FloatMatrix) -> dict[str, Array]:
-    """What is written for a matrix, by the names of tensors."""
-    if isinstance(matrix, FloatMatrix):
-        return dict(zip(float_parts_of(name), (matrix.bits, matrix.scales), strict=True))
-    return dict(zip(parts_of(name), (matrix.codes, matrix.zeros, matrix.scales), strict=True))
