@@ -15,7 +15,6 @@ import tvm_ffi
 from tvm.runtime.vm import VirtualMachine
 
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme
-from mlcbuild.compiler.weights.tensor import dtype_of
 from tests.compiler import alibi, schemes
 from tests.compiler.resolving import model_of, parameters_of
 from tests.compiler.rounded_activations import round_activations
@@ -49,9 +48,8 @@ class Library:
         device = device or tvm.cpu()
         machine = VirtualMachine(tvm.runtime.load_module(str(path)), device)
         metadata = json.loads(str(machine["_metadata"]()))
-        parameters = [
-            tvm.runtime.tensor(_typed(weights[one["name"]], one["dtype"]), device) for one in metadata["params"]
-        ]
+        names = [item["name"] for item in metadata["params"]]
+        parameters = [tvm.runtime.tensor(np.ascontiguousarray(weights[name]), device) for name in names]
         sizes = {
             "create_tir_paged_kv_cache": (batch, batch * context, context, 16, int(window > 0)),
             "create_rnn_state": (batch, history),
@@ -100,12 +98,6 @@ class Library:
     def decode(self, sequence: int, token: int) -> Array:
         """Logits (vocabulary,) after one more token."""
         return self.run("decode", [sequence], [1], self.embed([token])[None])[0, 0]
-
-
-def _typed(numbers: Array, dtype: str) -> Array:
-    """NumPy's files do not keep the types of ml_dtypes, but the bytes."""
-    whole = np.ascontiguousarray(numbers)
-    return whole.view(dtype_of(dtype)) if whole.dtype.kind == "V" and whole.dtype.names is None else whole
 
 
 def _function(name: str) -> Any:

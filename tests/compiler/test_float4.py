@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from mlcbuild.compiler.models.parameter_role import ParameterRole
-from mlcbuild.compiler.quantization.float4.encoder import packed, unpacked
+from mlcbuild.compiler.quantization.float4.encoder import packed
 from mlcbuild.compiler.quantization.float4.reader import restoring
 from mlcbuild.compiler.quantization.float4.scheme import Float4Scheme
 from mlcbuild.compiler.weights import mxfp4
+from mlcbuild.compiler.weights.bit_packing import unpacked
 from mlcbuild.compiler.weights.tensor import dtype_of
 from mlcbuild.errors import StageError
 from tests.compiler import schemes
@@ -38,7 +39,7 @@ def test_words_hold_the_bytes_of_checkpoints() -> None:
     codes = np.random.default_rng(1).integers(0, 16, (3, 32), dtype=np.uint8)
     words = packed(codes)
     np.testing.assert_array_equal(words.view(np.uint8), codes[:, 0::2] | codes[:, 1::2] << 4)
-    np.testing.assert_array_equal(unpacked(words), codes)
+    np.testing.assert_array_equal(unpacked(words, 4), codes)
 
 
 def test_mxfp4_is_what_the_reader_of_checkpoints_reads() -> None:
@@ -70,7 +71,7 @@ def test_nvfp4_has_the_scales_of_its_definition() -> None:
     step = scales.astype(np.float32)[:, :, None] * common
     quotients = np.divide(wide.reshape(4, 8, 16), step, where=step > 0, out=np.zeros((4, 8, 16), np.float32))
     codes = np.clip(quotients, -6, 6).astype(ml_dtypes.float4_e2m1fn).view(np.uint8)
-    np.testing.assert_array_equal(unpacked(words), codes.reshape(4, 128))
+    np.testing.assert_array_equal(unpacked(words, 4), codes.reshape(4, 128))
 
 
 @pytest.mark.parametrize("name", NAMES)

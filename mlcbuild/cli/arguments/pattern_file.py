@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from mlcbuild.errors import UsageError
@@ -14,3 +15,11 @@ def patterns_in(path: Path) -> list[str]:
     except OSError as error:
         raise UsageError(f"--target-pattern-file: {path}: {error.strerror or error}") from None
     return [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+
+
+def wanted_patterns(given: Sequence[str] | None, file: Path | None, *, command: str) -> tuple[str, ...]:
+    """The patterns of a command line and of its file, one of which there has to be. Raises UsageError."""
+    patterns = (*(given or ()), *(patterns_in(file) if file else ()))
+    if not patterns and not file:
+        raise UsageError('missing argument "PATTERN..."', advice=(f"see mlcbuild {command} --help",))
+    return patterns

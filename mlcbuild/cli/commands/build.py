@@ -47,7 +47,7 @@ from mlcbuild.cli.arguments.options import (
     WorkersOption,
     global_options,
 )
-from mlcbuild.cli.arguments.pattern_file import patterns_in
+from mlcbuild.cli.arguments.pattern_file import wanted_patterns
 from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.output.terminal import OutputFormat
 from mlcbuild.errors import UsageError
@@ -111,9 +111,7 @@ def build(
     instead. Ctrl-C ends the build; the results of finished actions stay in the cache.
     """
     options = global_options(context)
-    patterns = [*(patterns or ()), *(patterns_in(target_pattern_file) if target_pattern_file else ())]
-    if not patterns and not target_pattern_file:
-        raise UsageError('missing argument "PATTERN..."', advice=("see mlcbuild build --help",))
+    wanted = wanted_patterns(patterns, target_pattern_file, command="build")
     if (dry_run or from_cache_only) and (recache or check_determinism):
         only_looks, runs = (
             "--dry-run" if dry_run else "--from-cache-only",
@@ -138,7 +136,7 @@ def build(
         from mlcbuild.cli.settings.remote import RemoteOptions
 
         asked = DryRun(
-            patterns=tuple(patterns),
+            patterns=wanted,
             configuration=config,
             overrides=tuple(overrides or ()),
             disk_cache=disk_cache,
@@ -152,7 +150,7 @@ def build(
         from mlcbuild.cli.build.no_op_check import current_build, print_no_op, request_text, without_credentials
 
         text = request_text(
-            patterns,
+            wanted,
             directory=options.directory,
             environment=options.environment,
             configuration=config,
@@ -183,7 +181,7 @@ def build(
     from mlcbuild.cli.settings.remote import RemoteOptions
 
     request = BuildRequest(
-        patterns=tuple(patterns),
+        patterns=wanted,
         configuration=config,
         overrides=tuple(overrides or ()),
         jobs=jobs,

@@ -44,7 +44,7 @@ from mlcbuild.cli.arguments.options import (
     WorkersOption,
     global_options,
 )
-from mlcbuild.cli.arguments.pattern_file import patterns_in
+from mlcbuild.cli.arguments.pattern_file import wanted_patterns
 from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.output.terminal import OutputFormat
 from mlcbuild.errors import UsageError
@@ -151,9 +151,7 @@ def test(
     ends no others. Logs are under .mlcbuild/testlogs/. Exit codes are Bazel's: 3 if a test failed, 4 if there is none.
     """
     options = global_options(context)
-    patterns = [*(patterns or ()), *(patterns_in(target_pattern_file) if target_pattern_file else ())]
-    if not patterns and not target_pattern_file:
-        raise UsageError('missing argument "PATTERN..."', advice=("see mlcbuild test --help",))
+    wanted = wanted_patterns(patterns, target_pattern_file, command="test")
     if timings and not shard:
         raise UsageError("--timings splits targets into parts: give --shard as well")
     from mlcbuild.cli.build.request import BuildRequest
@@ -161,10 +159,11 @@ def test(
     from mlcbuild.cli.reports.ci_reports import CiReports
     from mlcbuild.cli.settings.execution import ExecutionOptions
     from mlcbuild.cli.settings.remote import RemoteOptions
-    from mlcbuild.cli.test.request import SIZES, Filter, TestRequest
+    from mlcbuild.cli.test.request import Filter, TestRequest
+    from mlcbuild.rules.tested import SIZES
 
     request = BuildRequest(
-        patterns=tuple(patterns),
+        patterns=wanted,
         configuration=config,
         overrides=tuple(overrides or ()),
         jobs=jobs,

@@ -18,9 +18,10 @@ from mlcbuild.cli.test.results import TestEvents, message_of
 from mlcbuild.engine.build_events import ActionFinished, ActionStatus, BuildEvent
 from mlcbuild.engine.target_totals import CACHED, RAN
 from mlcbuild.errors import MlcbuildError
+from mlcbuild.rules.tested import RESULT
 from mlcbuild.runtime.test_result import TestResult, read_test_result
 
-RESULT, LOG = "test.json", "test.log"
+LOG = "test.log"
 
 
 class TestFiles:

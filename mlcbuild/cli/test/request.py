@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from mlcbuild.cli.arguments.options import TestOutput
 from mlcbuild.errors import UsageError
 
-SIZES = ("small", "medium", "large", "enormous")
-
 
 class NoTestsError(UsageError):
     """No target that the patterns match is a test, or filters leave none."""

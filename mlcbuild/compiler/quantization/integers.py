@@ -1,4 +1,4 @@
-"""Integers of a quantized checkpoint in the groups of a scheme."""
+"""Rows and their integers in the groups of a scheme."""
 
 from __future__ import annotations
 
@@ -29,3 +29,9 @@ def regrouped(
             return None
     of_group = np.arange(groups) * group_size // matrix.group_size
     return matrix.zeros[..., of_group], scales[..., of_group]
+
+
+def whole_groups(numbers: Array, group_size: int) -> Array:
+    """(…, columns), with zeros behind each row up to the end of its last group."""
+    missing = -numbers.shape[-1] % group_size
+    return np.pad(numbers, [(0, 0)] * (numbers.ndim - 1) + [(0, missing)]) if missing else numbers

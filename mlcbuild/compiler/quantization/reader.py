@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from tvm import relax, te
+from tvm import relax, te, tirx
 from tvm.relax.frontend import nn
 
 from mlcbuild.compiler.kernel_attributes import RESTORES_WEIGHTS
@@ -45,6 +45,17 @@ class Reader(ABC):
 def take(table: nn.Tensor, indices: nn.Tensor, *, axis: int) -> nn.Tensor:
     """Rows by number along an axis; a number out of range gives the nearest row, never memory outside."""
     return nn.op.wrap_nested(relax.op.take(table._expr, indices._expr, axis=axis, mode="clip"), "take")
+
+
+def shape_of(*sizes: int) -> tuple[tirx.IntImm, ...]:
+    """A shape of a kernel. Relax counts in int64; a plain int would become an int32."""
+    return tuple(tirx.IntImm("int64", size) for size in sizes)
+
+
+def restored_by(kernel: tirx.PrimFunc, weight: Weight, stored: Sequence[nn.Tensor], dtype: str) -> nn.Tensor:
+    """The matrix of a weight by a `restoring_kernel` for what is stored."""
+    matrix = nn.Tensor.placeholder(weight.shape, dtype)
+    return nn.op.tensor_ir_op(kernel, "dequantize", list(stored), matrix)
 
 
 def restoring_kernel(stored: Sequence[te.Tensor], matrix: te.Tensor) -> object:

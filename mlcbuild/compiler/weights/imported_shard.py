@@ -38,11 +38,7 @@ class ImportedShard:
     @property
     def descriptions(self) -> Mapping[str, TensorDescription]:
         """The tensors; those that are kept as integers or floats are of the type that they are restored to."""
-        return {
-            name: TensorDescription(name=name, dtype=self._dtype(name), shape=described.shape)
-            for name, described in self._described.items()
-            if not name.endswith((ZEROS, SCALES))
-        }
+        return {name: self._description(name) for name in self._described if not name.endswith((ZEROS, SCALES))}
 
     def has_integers(self, name: str) -> bool:
         return name + ZEROS in self._described
@@ -65,7 +61,7 @@ class ImportedShard:
         if not self.has_integers(name) and not self.has_floats(name):
             return self._file.read(name)
         matrix = self.integers(name) if self.has_integers(name) else self.floats(name)
-        return Tensor(description=self.descriptions[name], data=matrix.restored())
+        return Tensor(description=self._description(name), data=matrix.restored())
 
     def as_it_is(self, part: str) -> Tensor:
         """A tensor of the file, such as those of a `layout`."""
@@ -75,6 +71,9 @@ class ImportedShard:
         """The tensors of the file in which one lies."""
         parts = float_parts_of(name) if self.has_floats(name) else parts_of(name)
         return [self._described[part] for part in parts if part in self._described]
+
+    def _description(self, name: str) -> TensorDescription:
+        return TensorDescription(name=name, dtype=self._dtype(name), shape=self._described[name].shape)
 
     def _dtype(self, name: str) -> str:
         return self._described[name + SCALES if name + SCALES in self._described else name].dtype

@@ -84,17 +84,21 @@ def carried_out(operations: Sequence[Operation], matrices: Sequence[IntegerMatri
     codes = carry_out(operations, [one.codes for one in matrices])
     if codes.shape[-1] % width:
         return None
-    zeros = carry_out(operations, [np.repeat(one.zeros, one.group_size, axis=-1) for one in matrices])
-    scales = carry_out(operations, [np.repeat(one.scales, one.group_size, axis=-1) for one in matrices])
-    group_zeros, group_scales = _of_groups(zeros, width), _of_groups(scales, width)
+    sizes = [one.group_size for one in matrices]
+    group_zeros = carried_out_of_groups(operations, [one.zeros for one in matrices], sizes)
+    group_scales = carried_out_of_groups(operations, [one.scales for one in matrices], sizes)
     if group_zeros is None or group_scales is None:
         return None
     return IntegerMatrix(codes=codes, zeros=group_zeros, scales=group_scales, scale_dtype=first.scale_dtype)
 
 
-def _of_groups(elements: Array, width: int) -> Array | None:
-    """The one number that each group of elements has; None where one has several."""
-    groups = elements.reshape(*elements.shape[:-1], -1, width)
+def carried_out_of_groups(
+    operations: Sequence[Operation], numbers: Sequence[Array], sizes: Sequence[int]
+) -> Array | None:
+    """What operations on matrices make of numbers (…, groups) of their groups of columns, `sizes` of them in each: one
+    for each group of the smallest size, which divides what is made. None where one of these has several."""
+    elements = carry_out(operations, [np.repeat(one, size, axis=-1) for one, size in zip(numbers, sizes, strict=True)])
+    groups = elements.reshape(*elements.shape[:-1], -1, min(sizes))
     first = groups[..., :1]
     return np.ascontiguousarray(first[..., 0]) if (groups == first).all() else None
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
 from mlcbuild.compiler import json_values
 from mlcbuild.compiler.models.checkpoints.parameters import QuantizedCheckpoint
 from mlcbuild.compiler.weights.checkpoint_format import AnyFormat
@@ -160,3 +162,23 @@ def shape_error(module: str, parts: Iterable[TensorDescription], *, of: str, adv
     """The error for a quantized module whose tensors do not fit each other."""
     shapes = ", ".join(f"{one.name.rpartition('.')[2]} {list(one.shape)}" for one in parts)
     return StageError(f"the module {module} is not as {of} has it: {shapes}", advice=(advice,))
+
+
+def groups_of_inputs(source: WeightSource, name: str, groups: int) -> Array:
+    """The group (in,) int64 of each input, as the tensor `name` has it. Raises StageError for one that there is not."""
+    group_of: Array = source.read(name).data.astype(np.int64)
+    wrong = (group_of < 0) | (group_of >= groups)
+    if wrong.any():
+        place = int(np.argmax(wrong))
+        raise StageError(
+            f"the tensor {name} says that input {place} is of group {int(group_of[place])}; there are "
+            f"groups 0 to {groups - 1}"
+        )
+    return group_of
+
+
+def are_neighbours(group_of: Array, groups: int) -> bool:
+    """Whether the inputs of each group lie side by side, and are as many as those of any other."""
+    return len(group_of) % groups == 0 and np.array_equal(
+        group_of, np.arange(len(group_of)) // (len(group_of) // groups)
+    )

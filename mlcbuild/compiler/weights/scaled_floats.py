@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from mlcbuild.compiler.models.checkpoints.operations import Operation
+from mlcbuild.compiler.weights.integers import carried_out_of_groups
 from mlcbuild.compiler.weights.operations import carry_out
 from mlcbuild.compiler.weights.tensor import FLOAT8, Array
 
@@ -62,8 +63,6 @@ def carried_out(operations: Sequence[Operation], matrices: Sequence[FloatMatrix]
     bits = carry_out(operations, [one.bits for one in matrices])
     if bits.shape[-1] % width:
         return None
-    elements = carry_out(operations, [np.repeat(one.scales, one.group_size, axis=-1) for one in matrices])
-    groups = elements.reshape(*elements.shape[:-1], -1, width)
-    if not (groups == groups[..., :1]).all():
-        return None
-    return FloatMatrix(bits=bits, scales=np.ascontiguousarray(groups[..., 0]))
+    sizes = [one.group_size for one in matrices]
+    scales = carried_out_of_groups(operations, [one.scales for one in matrices], sizes)
+    return None if scales is None else FloatMatrix(bits=bits, scales=scales)

@@ -98,11 +98,6 @@ def chain_of(parameter: Parameter, layouts: Sequence[TensorLayout | JoinedLayout
     )
 
 
-def own_layouts(parameter: Parameter) -> tuple[TensorLayout, ...]:
-    """The layouts of a Hugging Face checkpoint: the sources themselves."""
-    return tuple(TensorLayout(name=source.name, shape=source.shape) for source in parameter.sources)
-
-
 def _source_chain(layout: TensorLayout | JoinedLayout, then: tuple[Operation, ...]) -> SourceChain:
     if isinstance(layout, TensorLayout):
         operations = simplified((*layout.operations, *then))

@@ -26,7 +26,7 @@ import ml_dtypes
 import numpy as np
 
 from mlcbuild.compiler.quantization.awq.scheme import BITS, LANES, LARGEST, PLACES, AwqScheme
-from mlcbuild.compiler.quantization.integers import regrouped
+from mlcbuild.compiler.quantization.integers import regrouped, whole_groups
 from mlcbuild.compiler.quantization.scheme import Weight
 from mlcbuild.compiler.weights.integers import IntegerMatrix
 from mlcbuild.compiler.weights.tensor import Array, dtype_of
@@ -42,7 +42,7 @@ class AwqEncoder:
         if not self.scheme.covers(weight.role):
             return (numbers,)
         *rows, columns = numbers.shape
-        wide = _whole_groups(numbers.astype(np.float32), self.scheme.group_size)
+        wide = whole_groups(numbers.astype(np.float32), self.scheme.group_size)
         wide = wide.reshape(*rows, -1, self.scheme.group_size)
         low = np.minimum(wide.min(axis=-1), 0)
         scales = ((np.maximum(wide.max(axis=-1), 0) - low) / np.float32(LARGEST)).astype(numbers.dtype)
@@ -83,7 +83,7 @@ class AwqEncoder:
         limits = ml_dtypes.finfo(numbers.dtype)  # type: ignore[no-untyped-call]
         *rows, columns = numbers.shape
         group = self.scheme.group_size
-        wide = _whole_groups(numbers.astype(np.float64), group).reshape(*rows, -1, group)
+        wide = whole_groups(numbers.astype(np.float64), group).reshape(*rows, -1, group)
         scales = (np.maximum(wide.max(axis=-1), 0) - np.minimum(wide.min(axis=-1), 0)) / LARGEST
         bound: Array = scales * (0.5 + 16 * float(limits.eps)) + 9 * float(limits.smallest_subnormal)
         return np.repeat(bound, group, axis=-1)[..., :columns]
@@ -91,12 +91,6 @@ class AwqEncoder:
     def _packed(self, codes: Array, zeros: Array, scales: Array) -> tuple[Array, ...]:
         """What is stored of codes (…, out, in), zeros and scales (…, out, groups)."""
         return _words(codes), _words(zeros), np.ascontiguousarray(np.swapaxes(scales, -1, -2))
-
-
-def _whole_groups(numbers: Array, group_size: int) -> Array:
-    """(…, columns), with zeros behind each row up to the end of its last group."""
-    missing = -numbers.shape[-1] % group_size
-    return np.pad(numbers, [(0, 0)] * (numbers.ndim - 1) + [(0, missing)]) if missing else numbers
 
 
 def _words(integers: Array) -> Array:

@@ -9,7 +9,7 @@ from tvm import te, tirx
 from tvm.relax.frontend import nn
 
 from mlcbuild.compiler.quantization.awq.scheme import BITS, LANES, LARGEST, WORD_DTYPE, AwqScheme
-from mlcbuild.compiler.quantization.reader import Reader, restoring_kernel
+from mlcbuild.compiler.quantization.reader import Reader, restored_by, restoring_kernel, shape_of
 from mlcbuild.compiler.quantization.scheme import Weight
 
 
@@ -21,8 +21,7 @@ class AwqReader(Reader):
     def restored(self, weight: Weight, stored: Sequence[nn.Tensor]) -> nn.Tensor:
         if not self.scheme.covers(weight.role):
             return stored[0]
-        matrix = nn.Tensor.placeholder(weight.shape, self.scheme.model_dtype)
-        return nn.op.tensor_ir_op(restoring(self.scheme, *weight.shape), "dequantize", list(stored), matrix)
+        return restored_by(restoring(self.scheme, *weight.shape), weight, stored, self.scheme.model_dtype)
 
 
 @functools.cache
@@ -31,9 +30,9 @@ def restoring(scheme: AwqScheme, *shape: int) -> tirx.PrimFunc:
     scale. One for all layers of that shape."""
     *experts, rows, columns = shape
     groups, dtype = scheme.groups(columns), scheme.model_dtype
-    words = te.placeholder(_shape(*experts, columns, rows // LANES), WORD_DTYPE, "words")
-    zeros = te.placeholder(_shape(*experts, groups, rows // LANES), WORD_DTYPE, "zeros")
-    scales = te.placeholder(_shape(*experts, groups, rows), dtype, "scales")
+    words = te.placeholder(shape_of(*experts, columns, rows // LANES), WORD_DTYPE, "words")
+    zeros = te.placeholder(shape_of(*experts, groups, rows // LANES), WORD_DTYPE, "zeros")
+    scales = te.placeholder(shape_of(*experts, groups, rows), dtype, "scales")
     mask = tirx.const(LARGEST, WORD_DTYPE)
 
     def element(*place: tirx.Var) -> tirx.Expr:
@@ -45,9 +44,4 @@ def restoring(scheme: AwqScheme, *shape: int) -> tirx.PrimFunc:
         zero = tirx.bitwise_and(tirx.shift_right(zeros[(*expert, group, word)], shift), mask).astype(dtype)
         return (integer - zero) * scales[(*expert, group, row)]
 
-    return restoring_kernel((words, zeros, scales), te.compute(_shape(*shape), element, name="dequantize"))
-
-
-def _shape(*sizes: int) -> tuple[tirx.IntImm, ...]:
-    """Relax counts in int64; a plain int would become an int32."""
-    return tuple(tirx.IntImm("int64", size) for size in sizes)
+    return restoring_kernel((words, zeros, scales), te.compute(shape_of(*shape), element, name="dequantize"))

@@ -26,10 +26,11 @@ from typing import cast
 import ml_dtypes
 import numpy as np
 
-from mlcbuild.compiler.quantization.float4.scheme import PER_WORD, Float4Scheme
+from mlcbuild.compiler.quantization.float4.scheme import Float4Scheme
 from mlcbuild.compiler.quantization.minifloat import E2M1, E4M3
 from mlcbuild.compiler.quantization.minifloat_numbers import half_step, rounded
 from mlcbuild.compiler.quantization.scheme import Weight
+from mlcbuild.compiler.weights.bit_packing import unpacked
 from mlcbuild.compiler.weights.tensor import Array, dtype_of
 
 _BIAS = 127
@@ -71,7 +72,7 @@ class Float4Encoder:
         if not scheme.covers(weight.role):
             return stored[0]
         words, scales, *more = stored
-        numbers = _NUMBERS[unpacked(words)].reshape(*scales.shape, scheme.group_size)
+        numbers = _NUMBERS[unpacked(words, E2M1.bits)].reshape(*scales.shape, scheme.group_size)
         with np.errstate(over="ignore"):
             numbers = numbers * self._powers(scales)[..., np.newaxis]
             if more:
@@ -134,10 +135,3 @@ def packed(codes: Array) -> Array:
     pairs = codes[:, 0::2] | (codes[:, 1::2] << 4)
     words: Array = np.ascontiguousarray(pairs).view("<u4").astype(np.uint32, copy=False)
     return words
-
-
-def unpacked(words: Array) -> Array:
-    """(…, words) uint32 → (…, words · 8) of integers below 16: the inverse of `packed`."""
-    shifts = np.arange(PER_WORD, dtype=np.uint32) * np.uint32(4)
-    codes: Array = ((words[..., np.newaxis] >> shifts) & np.uint32(15)).astype(np.uint8)
-    return codes.reshape(*words.shape[:-1], words.shape[-1] * PER_WORD)

@@ -10,7 +10,7 @@ from tvm.relax.frontend import nn
 
 from mlcbuild.compiler.quantization import minifloat_kernels
 from mlcbuild.compiler.quantization.float8.scheme import Float8Scheme, WeightScales
-from mlcbuild.compiler.quantization.reader import Reader, restoring_kernel
+from mlcbuild.compiler.quantization.reader import Reader, restored_by, restoring_kernel, shape_of
 from mlcbuild.compiler.quantization.scheme import Weight
 
 _LEAST = 1e-10  # what MLC-LLM takes for the largest of a group of activations that are smaller
@@ -24,9 +24,9 @@ class Float8Reader(Reader):
     def restored(self, weight: Weight, stored: Sequence[nn.Tensor]) -> nn.Tensor:
         if not self.scheme.covers(weight.role):
             return stored[0]
-        matrix = nn.Tensor.placeholder(weight.shape, self.scheme.model_dtype)
         count = 1 if self.scheme.scales is None else 2
-        return nn.op.tensor_ir_op(restoring(self.scheme, *weight.shape), "dequantize", list(stored[:count]), matrix)
+        kernel = restoring(self.scheme, *weight.shape)
+        return restored_by(kernel, weight, stored[:count], self.scheme.model_dtype)
 
     def activations(self, weight: Weight, stored: Sequence[nn.Tensor], x: nn.Tensor) -> nn.Tensor:
         if not self.scheme.covers(weight.role):
@@ -40,10 +40,10 @@ class Float8Reader(Reader):
 def restoring(scheme: Float8Scheme, *shape: int) -> tirx.PrimFunc:
     """The kernel from what is stored to a matrix (out, in), or to those of experts: float · scale, in float32, rounded
     to the model's type. One for all layers of that shape."""
-    matrix = te.placeholder(_shape(*shape), scheme.format.dtype, "weights")
+    matrix = te.placeholder(shape_of(*shape), scheme.format.dtype, "weights")
     given = [matrix]
     if scheme.scales is not None:
-        given.append(te.placeholder(_shape(*scheme.scales.shape(shape)), "float32", "scales"))
+        given.append(te.placeholder(shape_of(*scheme.scales.shape(shape)), "float32", "scales"))
 
     def element(*place: tirx.Var) -> tirx.Expr:
         value = minifloat_kernels.read(matrix[place], scheme.format)
@@ -51,7 +51,7 @@ def restoring(scheme: Float8Scheme, *shape: int) -> tirx.PrimFunc:
             value = value * given[1][_scale_of(place, scheme.scales)]
         return value.astype(scheme.model_dtype)
 
-    return restoring_kernel(given, te.compute(_shape(*shape), element, name="dequantize"))
+    return restoring_kernel(given, te.compute(shape_of(*shape), element, name="dequantize"))
 
 
 def _scale_of(place: Sequence[tirx.Var], scales: WeightScales) -> tuple[tirx.Expr, ...]:
@@ -99,8 +99,3 @@ def rounded_activations(x: te.Tensor, *static: te.Tensor, scheme: Float8Scheme) 
         return (minifloat_kernels.rounded(x[place].astype("float32") / scale, to) * scale).astype(kind)
 
     return te.compute(x.shape, element, name="rounded")
-
-
-def _shape(*sizes: int) -> tuple[tirx.IntImm, ...]:
-    """Relax counts in int64; a plain int would become an int32."""
-    return tuple(tirx.IntImm("int64", size) for size in sizes)

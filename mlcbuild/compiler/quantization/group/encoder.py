@@ -33,7 +33,7 @@ import ml_dtypes
 import numpy as np
 
 from mlcbuild.compiler.quantization.group.scheme import GroupScheme
-from mlcbuild.compiler.quantization.integers import regrouped
+from mlcbuild.compiler.quantization.integers import regrouped, whole_groups
 from mlcbuild.compiler.quantization.scheme import Weight
 from mlcbuild.compiler.weights.integers import IntegerMatrix
 from mlcbuild.compiler.weights.tensor import Array, dtype_of
@@ -76,7 +76,7 @@ class GroupEncoder:
         if found is None:
             return None
         zeros, scales = (array.reshape(-1, array.shape[-1]) for array in found)
-        codes = self._whole_groups(matrix.codes.reshape(-1, columns))
+        codes = whole_groups(matrix.codes.reshape(-1, columns), scheme.group_size)
         groups = codes.reshape(len(codes), -1, scheme.group_size).astype(np.int16)
         groups -= zeros[:, :, np.newaxis].astype(np.int16)
         flat = groups.reshape(len(codes), -1)
@@ -109,7 +109,7 @@ class GroupEncoder:
         limits = ml_dtypes.finfo(numbers.dtype)  # type: ignore[no-untyped-call]
         largest = self.scheme.max_int
         columns = numbers.shape[-1]
-        whole = self._whole_groups(np.abs(numbers.astype(np.float64)).reshape(-1, columns))
+        whole = whole_groups(np.abs(numbers.astype(np.float64)).reshape(-1, columns), self.scheme.group_size)
         groups = whole.reshape(-1, self.scheme.group_size)
         # The stored scale is the exact one to within its rounding, which the terms of second order have room for.
         scale = np.broadcast_to(groups.max(axis=1, keepdims=True) / largest, groups.shape)
@@ -141,18 +141,14 @@ class GroupEncoder:
         scales = np.empty((rows, groups), numbers.dtype)
         step = max(1, _BLOCK_ELEMENTS // max(columns, 1))
         for begin in range(0, rows, step):
-            block = self._whole_groups(numbers[begin : begin + step]).reshape(-1, groups, scheme.group_size)
+            rows_of_block = whole_groups(numbers[begin : begin + step], scheme.group_size)
+            block = rows_of_block.reshape(-1, groups, scheme.group_size)
             quantized, scale = self._quantize_groups(block)
             integers = quantized.reshape(len(block), -1)
             integers[:, columns:] = 0
             packed[begin : begin + step] = self.pack(integers)
             scales[begin : begin + step] = scale
         return packed, scales
-
-    def _whole_groups(self, numbers: Array) -> Array:
-        """(rows, columns), with zeros behind each row up to the end of its last group."""
-        missing = -numbers.shape[1] % self.scheme.group_size
-        return np.pad(numbers, ((0, 0), (0, missing))) if missing else numbers
 
     def _quantize_groups(self, block: Array) -> tuple[Array, Array]:
         """(rows, groups, group_size) → integers of the same shape, and scales (rows, groups)."""

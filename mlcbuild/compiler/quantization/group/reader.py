@@ -10,7 +10,7 @@ from tvm import te, tirx
 from tvm.relax.frontend import nn
 
 from mlcbuild.compiler.quantization.group.scheme import WORD_DTYPE, GroupScheme
-from mlcbuild.compiler.quantization.reader import Reader, restoring_kernel
+from mlcbuild.compiler.quantization.reader import Reader, restored_by, restoring_kernel, shape_of
 from mlcbuild.compiler.quantization.scheme import Weight
 
 
@@ -22,9 +22,8 @@ class GroupReader(Reader):
     def restored(self, weight: Weight, stored: Sequence[nn.Tensor]) -> nn.Tensor:
         if not self.scheme.covers(weight.role):
             return stored[0]
-        matrix = nn.Tensor.placeholder(weight.shape, self.scheme.model_dtype)
         kernel = restoring(self.scheme, *weight.shape, by_columns=self.scheme.is_by_columns(weight.role))
-        return nn.op.tensor_ir_op(kernel, "dequantize", list(stored), matrix)
+        return restored_by(kernel, weight, stored, self.scheme.model_dtype)
 
 
 @functools.cache
@@ -39,8 +38,8 @@ def restoring(scheme: GroupScheme, *shape: int, by_columns: bool = False) -> tir
         """A place, or a size, in what is stored, by that of a row and that along it."""
         return (along, *row) if by_columns else (*row, along)
 
-    words = te.placeholder(_shape(*stored(rows, groups * scheme.words_per_group)), WORD_DTYPE, "words")
-    scales = te.placeholder(_shape(*stored(rows, groups)), dtype, "scales")
+    words = te.placeholder(shape_of(*stored(rows, groups * scheme.words_per_group)), WORD_DTYPE, "words")
+    scales = te.placeholder(shape_of(*stored(rows, groups)), dtype, "scales")
     mask = tirx.const((1 << scheme.bits) - 1, WORD_DTYPE)
     offset = tirx.const(scheme.max_int, dtype)
 
@@ -51,9 +50,4 @@ def restoring(scheme: GroupScheme, *shape: int, by_columns: bool = False) -> tir
         integer = tirx.bitwise_and(tirx.shift_right(word, shift), mask).astype(dtype)
         return (integer - offset) * scales[stored(row, column // scheme.group_size)]
 
-    return restoring_kernel((words, scales), te.compute(_shape(*shape), element, name="dequantize"))
-
-
-def _shape(*sizes: int) -> tuple[tirx.IntImm, ...]:
-    """Relax counts in int64; a plain int would become an int32."""
-    return tuple(tirx.IntImm("int64", size) for size in sizes)
+    return restoring_kernel((words, scales), te.compute(shape_of(*shape), element, name="dequantize"))

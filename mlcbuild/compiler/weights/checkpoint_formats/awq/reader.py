@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mlcbuild.compiler.quantization.awq.scheme import BITS, LANES, PLACES
 from mlcbuild.compiler.weights.bit_packing import unpacked
 from mlcbuild.compiler.weights.checkpoint_formats.awq.format import FORMAT, AwqConfiguration
 from mlcbuild.compiler.weights.integers import IntegerMatrix
@@ -19,9 +20,6 @@ from mlcbuild.compiler.weights.quantized_source import FormatReader, by_module, 
 from mlcbuild.compiler.weights.source import WeightSource
 from mlcbuild.compiler.weights.tensor import Array, Rows, TensorDescription
 
-_BITS = 4
-_LANES = 8
-_PLACES = (0, 4, 1, 5, 2, 6, 3, 7)  # where a word has each of its outputs
 _PARTS = {"qweight": "int32", "qzeros": "int32", "scales": "float16 or bfloat16 or float32"}
 
 
@@ -54,8 +52,8 @@ class AwqTensor:
 
 def _outputs(words: Array) -> Array:
     """(inputs, words) → (outputs, inputs) uint8."""
-    lanes = unpacked(words, _BITS).reshape(len(words), -1, _LANES)
-    return np.ascontiguousarray(lanes[:, :, _PLACES].reshape(len(words), -1).T)
+    lanes = unpacked(words, BITS).reshape(len(words), -1, LANES)
+    return np.ascontiguousarray(lanes[:, :, PLACES].reshape(len(words), -1).T)
 
 
 def tensors(source: WeightSource, configuration: AwqConfiguration) -> Iterator[AwqTensor]:
@@ -63,12 +61,12 @@ def tensors(source: WeightSource, configuration: AwqConfiguration) -> Iterator[A
     for module, parts in by_module(source, _PARTS).items():
         require_parts(module, parts, _PARTS, of="AWQ")
         words, zeros, scales = (parts[name] for name in _PARTS)
-        inputs, outputs = words.shape[0], words.shape[-1] * _LANES
+        inputs, outputs = words.shape[0], words.shape[-1] * LANES
         group = configuration.group_size or inputs
         groups = inputs // group if inputs % group == 0 else 0
         if not groups or (words.shape, zeros.shape, scales.shape) != (
-            (inputs, outputs // _LANES),
-            (groups, outputs // _LANES),
+            (inputs, outputs // LANES),
+            (groups, outputs // LANES),
             (groups, outputs),
         ):
             raise shape_error(

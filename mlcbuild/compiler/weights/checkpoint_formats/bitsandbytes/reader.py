@@ -23,7 +23,7 @@ from mlcbuild.compiler.weights.integers import IntegerMatrix, narrow
 from mlcbuild.compiler.weights.quantized_source import FormatReader, QuantizedTensor, by_module, require_parts
 from mlcbuild.compiler.weights.source import WeightSource
 from mlcbuild.compiler.weights.tensor import STORAGE, Array, Rows, TensorDescription
-from mlcbuild.errors import InternalError, StageError
+from mlcbuild.errors import StageError
 
 _OF = "bitsandbytes"
 _STATE = ".weight.quant_state.bitsandbytes__"
@@ -54,9 +54,6 @@ class FourBitTensor:
         with np.errstate(over="ignore", invalid="ignore"):
             numbers = self.source.read(f"{name}.quant_map").data[codes] * scales
             return narrow(numbers.reshape(-1, columns), self.description.dtype)
-
-    def integers(self, rows: Rows | None) -> IntegerMatrix:  # noqa: ARG002
-        raise InternalError(f"{self.description.name} has no integers")
 
     def _scales(self) -> Array:
         name = self.description.name

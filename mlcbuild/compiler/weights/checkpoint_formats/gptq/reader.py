@@ -16,10 +16,16 @@ import numpy as np
 from mlcbuild.compiler.weights.bit_packing import WORD_BITS, unpacked
 from mlcbuild.compiler.weights.checkpoint_formats.gptq.format import BITS, FORMAT, GptqConfiguration
 from mlcbuild.compiler.weights.integers import IntegerMatrix, restored_columns
-from mlcbuild.compiler.weights.quantized_source import FormatReader, by_module, require_parts, shape_error
+from mlcbuild.compiler.weights.quantized_source import (
+    FormatReader,
+    are_neighbours,
+    by_module,
+    groups_of_inputs,
+    require_parts,
+    shape_error,
+)
 from mlcbuild.compiler.weights.source import WeightSource
 from mlcbuild.compiler.weights.tensor import Array, Rows, TensorDescription
-from mlcbuild.errors import StageError
 
 _NEEDED = {"qweight": "int32", "qzeros": "int32", "scales": "float16 or bfloat16 or float32"}
 _GROUPS = "g_idx"
@@ -89,18 +95,11 @@ def _tensor(
     if zeros.shape != (groups, -(-outputs * bits // WORD_BITS)) or not 1 <= groups <= inputs:
         raise wrong
     if _GROUPS in parts:
-        group_of = source.read(parts[_GROUPS].name).data.astype(np.int64)
+        group_of = groups_of_inputs(source, parts[_GROUPS].name, groups)
     else:
         group_of = np.arange(inputs) // (configuration.group_size or inputs)
         if int(group_of[-1]) != groups - 1:
             raise wrong
-    if group_of.min() < 0 or group_of.max() >= groups:
-        place = int(np.argmax((group_of < 0) | (group_of >= groups)))
-        raise StageError(
-            f"the tensor {module}.{_GROUPS} says that input {place} is of group {int(group_of[place])}; there are "
-            f"groups 0 to {groups - 1}"
-        )
-    are_neighbours = inputs % groups == 0 and np.array_equal(group_of, np.arange(inputs) // (inputs // groups))
     return GptqTensor(
         source=source,
         module=module,
@@ -109,7 +108,7 @@ def _tensor(
         bits=bits,
         zero_offset=configuration.zero_offset,
         group_of=group_of,
-        groups=groups if are_neighbours else None,
+        groups=groups if are_neighbours(group_of, groups) else None,
     )
 
 

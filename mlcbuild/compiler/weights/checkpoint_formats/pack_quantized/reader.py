@@ -17,10 +17,16 @@ import numpy as np
 from mlcbuild.compiler.weights.bit_packing import WORD_BITS, unpacked
 from mlcbuild.compiler.weights.checkpoint_formats.pack_quantized.format import FORMAT, PackQuantizedConfiguration
 from mlcbuild.compiler.weights.integers import IntegerMatrix, restored_columns
-from mlcbuild.compiler.weights.quantized_source import FormatReader, by_module, require_parts, shape_error
+from mlcbuild.compiler.weights.quantized_source import (
+    FormatReader,
+    are_neighbours,
+    by_module,
+    groups_of_inputs,
+    require_parts,
+    shape_error,
+)
 from mlcbuild.compiler.weights.source import WeightSource
 from mlcbuild.compiler.weights.tensor import Array, Rows, TensorDescription
-from mlcbuild.errors import StageError
 
 _OF = "compressed-tensors"
 _NEEDED = {
@@ -107,18 +113,11 @@ def _tensor(
     if _GROUPS in parts:
         if parts[_GROUPS].shape != (inputs,):
             raise wrong
-        group_of = source.read(parts[_GROUPS].name).data.astype(np.int64)
-        if group_of.min() < 0 or group_of.max() >= groups:
-            place = int(np.argmax((group_of < 0) | (group_of >= groups)))
-            raise StageError(
-                f"the tensor {module}.{_GROUPS} says that input {place} is of group {int(group_of[place])}; there are "
-                f"groups 0 to {groups - 1}"
-            )
+        group_of = groups_of_inputs(source, parts[_GROUPS].name, groups)
     else:
         group_of = np.arange(inputs) // -(-inputs // groups)
         if inputs % groups and int(group_of[-1]) != groups - 1:
             raise wrong
-    are_neighbours = inputs % groups == 0 and np.array_equal(group_of, np.arange(inputs) // (inputs // groups))
     return PackedTensor(
         source=source,
         module=module,
@@ -126,7 +125,7 @@ def _tensor(
         parts=tuple(one.name for one in parts.values()),
         bits=bits,
         group_of=group_of,
-        groups=groups if are_neighbours else None,
+        groups=groups if are_neighbours(group_of, groups) else None,
     )
 
 
