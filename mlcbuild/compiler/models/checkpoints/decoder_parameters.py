@@ -34,6 +34,7 @@ from mlcbuild.compiler.models.checkpoints.parameters import (
     TiedTensor,
 )
 from mlcbuild.compiler.models.checkpoints.recurrence_parameters import recurrence_parameters
+from mlcbuild.compiler.models.checkpoints.smoothed_inputs import smoothed_inputs
 from mlcbuild.compiler.models.parameter_role import ParameterRole
 
 
@@ -53,15 +54,16 @@ def decoder_parameters(config: DecoderConfig, layout: CheckpointLayout) -> Param
     head = builder.matrix(names.head, layout.head, ParameterRole.FINAL_FC, config.vocab_size)
     if layout.unit_head:
         head = replace(head, operations=(*head.operations, UnitRows()))
+    smoothed = smoothed_inputs(config)
     if config.tie_word_embeddings:
         tied = TiedTensor(tensor=head.sources[0], equal_to=embedding.sources[0].name)
         if config.head_apart:
             found.append(replace(head, sources=embedding.sources))
-        return ParameterList(parameters=tuple(found), ignored=layout.ignored, tied=(tied,))
+        return ParameterList(parameters=tuple(found), ignored=layout.ignored, tied=(tied,), smoothed=smoothed)
     found.append(head)
     if config.head_bias:
         found.append(builder.vector(f"{names.head}.bias", _added(layout.head, "bias"), (config.vocab_size,)))
-    return ParameterList(parameters=tuple(found), ignored=layout.ignored)
+    return ParameterList(parameters=tuple(found), ignored=layout.ignored, smoothed=smoothed)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from mlcbuild.compiler import json_values
 from mlcbuild.compiler.models.checkpoints.operations import Operation, Reshape, Shape, Stack, result_shape
+from mlcbuild.compiler.models.checkpoints.smoothing import SmoothedInput
 from mlcbuild.compiler.models.parameter_role import ParameterRole
 
 VERSION = 1
@@ -124,13 +125,15 @@ class ParameterList:
 
     `ignored` are tensors that checkpoints of the family may hold and the model has no use for, as regular expressions
     for whole names, of Hugging Face or GGUF. `tied` are those that it has no use for if they equal another.
-    `quantized` says how a checkpoint of Hugging Face has them, if not as numbers.
+    `quantized` says how a checkpoint of Hugging Face has them, if not as numbers. `smoothed` are the inputs of matrices
+    whose columns can be scaled.
     """
 
     parameters: tuple[Parameter, ...]
     ignored: tuple[str, ...] = ()
     tied: tuple[TiedTensor, ...] = ()
     quantized: QuantizedCheckpoint | None = None
+    smoothed: tuple[SmoothedInput, ...] = ()
 
     def is_ignored(self, name: str) -> bool:
         return any(re.fullmatch(pattern, name) for pattern in self.ignored)

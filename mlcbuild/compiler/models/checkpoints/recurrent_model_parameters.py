@@ -12,6 +12,7 @@ from mlcbuild.compiler.models.checkpoints.parameters import (
     TiedTensor,
 )
 from mlcbuild.compiler.models.checkpoints.recurrence_parameters import recurrence_parameters
+from mlcbuild.compiler.models.checkpoints.smoothed_inputs import smoothed_inputs_of_recurrences
 from mlcbuild.compiler.models.parameter_role import ParameterRole
 
 
@@ -42,7 +43,8 @@ def recurrent_model_parameters(config: RecurrentModelConfig, layout: CheckpointL
         )
     found.append(parameter(names.norm, layout.norm, ParameterRole.VECTOR, hidden))
     head = parameter(names.head, layout.head, ParameterRole.FINAL_FC, *vocabulary)
+    smoothed = smoothed_inputs_of_recurrences(config)
     if config.tie_word_embeddings:
         tied = TiedTensor(tensor=head.sources[0], equal_to=embedding.sources[0].name)
-        return ParameterList(parameters=tuple(found), tied=(tied,))
-    return ParameterList(parameters=(*found, head))
+        return ParameterList(parameters=tuple(found), tied=(tied,), smoothed=smoothed)
+    return ParameterList(parameters=(*found, head), smoothed=smoothed)
