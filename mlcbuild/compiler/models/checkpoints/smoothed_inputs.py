@@ -41,7 +41,8 @@ def smoothed_inputs(config: DecoderConfig) -> tuple[SmoothedInput, ...]:
 
 def smoothed_inputs_of_recurrences(config: RecurrentModelConfig) -> tuple[SmoothedInput, ...]:
     """Those of a model whose layers are recurrences alone."""
-    names, found = config.names, []
+    names = config.names
+    found: list[SmoothedInput] = []
     for number in range(config.num_layers):
         layer = _Layer(f"{names.layers}.{number}")
         readers = _recurrence_readers(config.recurrence, names)
@@ -119,7 +120,9 @@ def _recurrence_readers(config: Recurrence, names: DecoderNames) -> list[str]:
         parts: tuple[str, ...] = ("in_proj",)
     else:
         parts = (
-            ("in_proj_qkvz", "in_proj_ba") if config.fused else tuple(f"in_proj_{part}" for part in "qkv z b a".split())
+            ("in_proj_qkvz", "in_proj_ba")
+            if config.fused
+            else tuple(f"in_proj_{part}" for part in ["qkv", "z", "b", "a"])
         )
     return [f"{names.recurrence}.{part}" for part in parts]
 

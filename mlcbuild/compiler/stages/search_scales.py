@@ -1,0 +1,75 @@
+"""SearchScales: AWQ's scales of inputs, and limits of groups, by what a calibration has observed.
+
+Reads `shards` (imported, safetensors), `parameters` (parameters.json) and `statistics` (a folder). Writes `scales`
+(`calibration.scales`), for ApplyScales. One input's statistics, and one matrix that reads it, are in memory at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from mlcbuild.compiler.calibration.awq import search_scales
+from mlcbuild.compiler.calibration.clipping import search_clipping
+from mlcbuild.compiler.calibration.matrices import ModelMatrices, Rounding
+from mlcbuild.compiler.calibration.measured_error import MeasuredGroups
+from mlcbuild.compiler.calibration.scales import WHOLE, Scales, Scaling, write_scales
+from mlcbuild.compiler.calibration.statistics import InputStatistics, Statistics
+from mlcbuild.compiler.models.checkpoints.parameters import Parameter, read_parameters
+from mlcbuild.compiler.models.parameter_role import ParameterRole
+from mlcbuild.compiler.quantization.scheme import Encoder, QuantizationScheme
+from mlcbuild.compiler.weights.tensor import Array
+
+
+def run(
+    *,
+    shards: Sequence[Path],
+    parameters: Path,
+    statistics: Path,
+    scales: Path,
+    scheme: QuantizationScheme,
+    encoder: Callable[[QuantizationScheme], Encoder],
+) -> None:
+    """`scheme` and its `encoder` are plug-ins. Raises StageError for weights that are not finite."""
+    listed, observed = read_parameters(parameters), Statistics(statistics)
+    matrices = ModelMatrices(shards, listed)
+    rounding = Rounding(scheme=scheme, encoder=encoder(scheme))
+    found: dict[str, Array] = {}
+    for smoothed in listed.smoothed:
+        first = smoothed.matrices[0]
+        seen = observed.of(first)
+        best = None if seen is None else search_scales(smoothed, seen, matrices, rounding)
+        if best is not None:
+            found[first] = best
+            print(f"{first}: scales from {best.min():.3g} to {best.max():.3g}", flush=True)
+    scaling = Scaling(found=Scales(scales=found), smoothed=listed.smoothed)
+    clipping: dict[str, Array] = {}
+    if rounding.group_size:
+        for parameter in matrices.parameters:
+            seen = observed.of(parameter.name)
+            if seen is None or not seen.rows or not rounding.covers(parameter):
+                continue
+            fractions = _clipping(parameter, seen, matrices, rounding, scaling)
+            if (fractions < WHOLE).any():
+                clipping[parameter.name] = fractions
+                print(f"{parameter.name}: {(fractions < WHOLE).mean():.0%} of groups clipped", flush=True)
+    write_scales(scales, Scales(scales=found, clipping=clipping, group_size=rounding.group_size))
+
+
+def _clipping(
+    parameter: Parameter, seen: InputStatistics, matrices: ModelMatrices, rounding: Rounding, scaling: Scaling
+) -> Array:
+    """(out, groups), of experts (experts, out, groups)."""
+    gram = seen.gram
+    factors = scaling.column_scales(parameter.name)
+    if factors is not None:
+        gram /= factors
+        gram /= factors[:, np.newaxis]
+    measured = MeasuredGroups(gram, rounding.group_size)
+    found = [
+        search_clipping(parameter, scaling.scaled(parameter, matrix), measured, rounding)
+        for matrix in matrices.numbers(parameter.name)
+    ]
+    return np.stack(found) if parameter.role is ParameterRole.EXPERTS else found[0]

@@ -1,0 +1,44 @@
+"""SmoothScales: SmoothQuant's scales of inputs, by what a calibration has observed.
+
+Reads `shards` (imported, safetensors), `parameters` (parameters.json) and `statistics` (a folder). Writes `scales`
+(`calibration.scales`), for ApplyScales. One matrix is in memory at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from mlcbuild.compiler.calibration.matrices import ModelMatrices, Rounding
+from mlcbuild.compiler.calibration.scales import Scales, write_scales
+from mlcbuild.compiler.calibration.smoothquant import smoothing_scales
+from mlcbuild.compiler.calibration.statistics import Statistics
+from mlcbuild.compiler.models.checkpoints.parameters import read_parameters
+from mlcbuild.compiler.quantization.scheme import Encoder, QuantizationScheme
+from mlcbuild.compiler.weights.tensor import Array
+
+
+def run(
+    *,
+    shards: Sequence[Path],
+    parameters: Path,
+    statistics: Path,
+    scales: Path,
+    alpha: float,
+    scheme: QuantizationScheme,
+    encoder: Callable[[QuantizationScheme], Encoder],
+) -> None:
+    """`scheme` and its `encoder` are plug-ins; `alpha`, from 0 to 1, is how much of what is hard to round the weights
+    are given. Raises StageError for weights that are not finite."""
+    listed, observed = read_parameters(parameters), Statistics(statistics)
+    matrices = ModelMatrices(shards, listed)
+    rounding = Rounding(scheme=scheme, encoder=encoder(scheme))
+    found: dict[str, Array] = {}
+    for smoothed in listed.smoothed:
+        first = smoothed.matrices[0]
+        seen = observed.of(first)
+        made = None if seen is None else smoothing_scales(smoothed, seen, matrices, rounding, alpha=alpha)
+        if made is not None:
+            found[first] = made
+            print(f"{first}: scales from {made.min():.3g} to {made.max():.3g}", flush=True)
+    write_scales(scales, Scales(scales=found))
