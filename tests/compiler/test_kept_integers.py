@@ -82,11 +82,18 @@ def _symmetric(codes: int, group: int, *, scale: float = 0.01, columns: int = 25
     )
 
 
+def _unequal(group: int) -> IntegerMatrix:
+    found = _symmetric(3, group, scale=0.5)
+    found.scales[0, 1] = 0.25
+    return found
+
+
 @pytest.mark.parametrize(
     ("name", "found"),
     [
-        ("q4f16_autoawq", _symmetric(3, 64, scale=0.5)),  # groups that are smaller than the scheme's
-        ("q4f16_1", _symmetric(3, 16, scale=0.5)),
+        ("q4f16_autoawq", _unequal(64)),  # groups that are smaller than the scheme's
+        ("q4f16_1", _unequal(16)),
+        ("q4f16_1", _symmetric(3, 24, scale=0.5, columns=264)),  # groups that lie across those of the scheme
         ("q4f16_1", _symmetric(3, 128, scale=0.01)),  # a scale that float16 does not have
         ("q4f16_1", _symmetric(3, 128, scale=60000.0)),  # a product beyond float16
         ("q4f16_1", _symmetric(200, 128, scale=0.5)),  # more bits than the scheme's
@@ -98,6 +105,19 @@ def test_what_a_scheme_does_not_have_is_left_to_be_quantized_again(name: str, fo
     encoder = schemes.encoder(schemes.scheme(name))
     stored = encoder.store(matrix(found.codes.shape), found) if isinstance(encoder, IntegerEncoder) else None
     assert stored is None
+
+
+@pytest.mark.parametrize(("name", "group"), [("q4f16_1", 16), ("q3f16_1", 8), ("q4f16_autoawq", 64)])
+def test_parts_of_a_schemes_groups_are_kept_where_they_have_one_scale(name: str, group: int) -> None:
+    found = _symmetric(7, group, scale=0.5, columns=192)
+    wide = {"q4f16_1": 32, "q3f16_1": 40, "q4f16_autoawq": 128}[name]
+    of_group = np.arange(0, 192, group) // wide
+    found.scales[...] = 2.0**-of_group
+    encoder, parameter = schemes.encoder(schemes.scheme(name)), matrix(found.codes.shape)
+    assert isinstance(encoder, IntegerEncoder)
+    stored = encoder.store(parameter, found)
+    assert stored is not None
+    np.testing.assert_array_equal(encoder.decode(parameter, stored).astype(np.float32), exact(found))
 
 
 def test_a_group_is_negated_only_where_its_integers_need_it() -> None:

@@ -15,11 +15,17 @@ def regrouped(
 ) -> tuple[Array, Array] | None:
     """The zeros (…, groups) and the scales (…, groups), of `dtype`, of a scheme's `groups` of `group_size` columns.
 
-    None where a group of the scheme has several scales, and where a scale, or `largest` times it, is no number of the
-    type.
+    A group of the matrix is several of the scheme's, or a part of one, whose parts have one scale and zero. None where
+    a group of the scheme has several, and where a scale, or `largest` times it, is no number of the type.
     """
+    columns = matrix.codes.shape[-1]
+    of_group = np.arange(groups) * group_size // matrix.group_size
     if matrix.scales.shape[-1] > 1 and matrix.group_size % group_size:
-        return None
+        of_column = of_group[np.arange(0, columns, matrix.group_size) // group_size]
+        if group_size % matrix.group_size or not all(
+            np.array_equal(one, one[..., of_column]) for one in (matrix.zeros, matrix.scales)
+        ):
+            return None
     wide = matrix.wide_scales
     with np.errstate(over="ignore"):
         scales = wide.astype(dtype)
@@ -27,7 +33,6 @@ def regrouped(
             np.isfinite((wide * np.float32(largest)).astype(dtype)).all() and (scales.astype(np.float32) == wide).all()
         ):
             return None
-    of_group = np.arange(groups) * group_size // matrix.group_size
     return matrix.zeros[..., of_group], scales[..., of_group]
 
 

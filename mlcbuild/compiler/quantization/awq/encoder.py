@@ -26,6 +26,7 @@ import ml_dtypes
 import numpy as np
 
 from mlcbuild.compiler.quantization.awq.scheme import BITS, LANES, LARGEST, PLACES, AwqScheme
+from mlcbuild.compiler.quantization.integer_grid import IntegerGrid
 from mlcbuild.compiler.quantization.integers import regrouped, whole_groups
 from mlcbuild.compiler.quantization.scheme import Weight
 from mlcbuild.compiler.weights.integers import IntegerMatrix
@@ -33,7 +34,7 @@ from mlcbuild.compiler.weights.tensor import Array, dtype_of
 
 
 class AwqEncoder:
-    """The `IntegerEncoder` of integers with zero points."""
+    """The `GridEncoder` of integers with zero points."""
 
     def __init__(self, scheme: AwqScheme) -> None:
         self.scheme = scheme
@@ -44,14 +45,22 @@ class AwqEncoder:
         *rows, columns = numbers.shape
         wide = whole_groups(numbers.astype(np.float32), self.scheme.group_size)
         wide = wide.reshape(*rows, -1, self.scheme.group_size)
-        low = np.minimum(wide.min(axis=-1), 0)
-        scales = ((np.maximum(wide.max(axis=-1), 0) - low) / np.float32(LARGEST)).astype(numbers.dtype)
+        scales, zeros = self._of_range(wide.min(axis=-1), wide.max(axis=-1))
         stored = scales.astype(np.float32)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            zeros = np.nan_to_num(np.rint(-low / stored), nan=0.0, posinf=0.0).clip(0, LARGEST)
             codes = np.rint(wide / stored[..., np.newaxis]) + zeros[..., np.newaxis]
         codes = np.nan_to_num(codes, nan=0.0, posinf=0.0, neginf=0.0).clip(0, LARGEST)
-        return self._packed(codes.astype(np.uint8).reshape(*rows, -1)[..., :columns], zeros.astype(np.uint8), scales)
+        return self._packed(codes.astype(np.uint8).reshape(*rows, -1)[..., :columns], zeros, scales)
+
+    def grid(self, weight: Weight) -> IntegerGrid | None:
+        if not self.scheme.covers(weight.role):
+            return None
+        return IntegerGrid(
+            group_size=self.scheme.group_size,
+            largest=LARGEST,
+            dtype=dtype_of(self.scheme.model_dtype),
+            of_range=self._of_range,
+        )
 
     def store(self, weight: Weight, matrix: IntegerMatrix) -> tuple[Array, ...] | None:
         if not self.scheme.covers(weight.role) or matrix.codes.max() > LARGEST or matrix.zeros.max() > LARGEST:
@@ -87,6 +96,14 @@ class AwqEncoder:
         scales = (np.maximum(wide.max(axis=-1), 0) - np.minimum(wide.min(axis=-1), 0)) / LARGEST
         bound: Array = scales * (0.5 + 16 * float(limits.eps)) + 9 * float(limits.smallest_subnormal)
         return np.repeat(bound, group, axis=-1)[..., :columns]
+
+    def _of_range(self, low: Array, high: Array) -> tuple[Array, Array]:
+        """Scales and zeros of groups whose least and largest numbers, in float32, are given."""
+        low = np.minimum(low, 0)
+        scales = ((np.maximum(high, 0) - low) / np.float32(LARGEST)).astype(dtype_of(self.scheme.model_dtype))
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            zeros = np.rint(-low / scales.astype(np.float32))
+        return scales, np.nan_to_num(zeros, nan=0.0, posinf=0.0).clip(0, LARGEST).astype(np.uint8)
 
     def _packed(self, codes: Array, zeros: Array, scales: Array) -> tuple[Array, ...]:
         """What is stored of codes (…, out, in), zeros and scales (…, out, groups)."""

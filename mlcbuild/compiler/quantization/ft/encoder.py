@@ -18,13 +18,14 @@ import numpy as np
 
 from mlcbuild.compiler.quantization.ft.scheme import FtScheme
 from mlcbuild.compiler.quantization.group.encoder import GroupEncoder
+from mlcbuild.compiler.quantization.integer_grid import IntegerGrid
 from mlcbuild.compiler.quantization.scheme import Weight
 from mlcbuild.compiler.weights.integers import IntegerMatrix
 from mlcbuild.compiler.weights.tensor import Array
 
 
 class FtEncoder:
-    """The `IntegerEncoder` of integers with one scale a row."""
+    """The `GridEncoder` of integers with one scale a row."""
 
     def __init__(self, scheme: FtScheme) -> None:
         self.scheme = scheme
@@ -34,6 +35,9 @@ class FtEncoder:
 
     def store(self, weight: Weight, matrix: IntegerMatrix) -> tuple[Array, ...] | None:
         return self._of(weight).store(weight, matrix) if self.scheme.covers(weight.role) else None
+
+    def grid(self, weight: Weight) -> IntegerGrid | None:
+        return self._of(weight).grid(weight) if self.scheme.covers(weight.role) else None
 
     def decode(self, weight: Weight, stored: Sequence[Array]) -> Array:
         return self._of(weight).decode(weight, stored) if self.scheme.covers(weight.role) else stored[0]
@@ -54,7 +58,7 @@ class _RowEncoder(GroupEncoder):
     def _quantize_groups(self, block: Array) -> tuple[Array, Array]:
         wide = block.astype(np.float32, copy=False)
         largest = np.float32(self.scheme.max_int)
-        scale = (np.abs(wide).max(axis=2) / largest).astype(block.dtype)
+        scale = self._scales(np.abs(wide).max(axis=2), block.dtype)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             quotient = (wide / scale.astype(np.float32)[:, :, np.newaxis]).astype(block.dtype).astype(np.float32)
         integers = np.clip(np.nan_to_num(np.rint(quotient), nan=0.0), -largest, largest)

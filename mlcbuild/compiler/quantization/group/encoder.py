@@ -33,6 +33,7 @@ import ml_dtypes
 import numpy as np
 
 from mlcbuild.compiler.quantization.group.scheme import GroupScheme
+from mlcbuild.compiler.quantization.integer_grid import IntegerGrid
 from mlcbuild.compiler.quantization.integers import regrouped, whole_groups
 from mlcbuild.compiler.quantization.scheme import Weight
 from mlcbuild.compiler.weights.integers import IntegerMatrix
@@ -43,7 +44,7 @@ _BLOCK_ELEMENTS = 1 << 22
 
 
 class GroupEncoder:
-    """The `IntegerEncoder` of a scheme of integers in groups."""
+    """The `GridEncoder` of a scheme of integers in groups."""
 
     def __init__(self, scheme: GroupScheme) -> None:
         self.scheme = scheme
@@ -93,6 +94,16 @@ class GroupEncoder:
             return np.ascontiguousarray(packed.T), np.ascontiguousarray(scale.T)
         return packed.reshape(words.shape), scale.reshape(stored_scales.shape)
 
+    def grid(self, weight: Weight) -> IntegerGrid | None:
+        if not self.scheme.covers(weight.role):
+            return None
+        return IntegerGrid(
+            group_size=self.scheme.group_size,
+            largest=2 * self.scheme.max_int,
+            dtype=dtype_of(self.scheme.model_dtype),
+            of_range=self._of_range,
+        )
+
     def decode(self, weight: Weight, stored: Sequence[Array]) -> Array:
         if not self.scheme.covers(weight.role):
             return stored[0]
@@ -132,6 +143,14 @@ class GroupEncoder:
         lanes: Array = (packed[:, :, np.newaxis] >> shifts) & np.uint32((1 << self.scheme.bits) - 1)
         return lanes.reshape(rows, words * self.scheme.elements_per_word)
 
+    def _of_range(self, low: Array, high: Array) -> tuple[Array, Array]:
+        scales = self._scales(np.maximum(np.abs(low), np.abs(high)), dtype_of(self.scheme.model_dtype))
+        return scales, np.full(scales.shape, self.scheme.max_int, np.uint8)
+
+    def _scales(self, largest: Array, dtype: np.dtype[Any]) -> Array:
+        """Of groups whose largest magnitudes, in float32, are given."""
+        return (largest / np.float32(self.scheme.max_int)).astype(dtype)
+
     def _quantize(self, numbers: Array) -> tuple[Array, Array]:
         """(rows, columns) → packed (rows, words) uint32 and scales (rows, groups) of the numbers' dtype."""
         scheme = self.scheme
@@ -157,7 +176,7 @@ class GroupEncoder:
         # of bfloat16 numbers on a CPU is float32 within an expression, and is rounded where it is stored.
         wide = block.astype(np.float32, copy=False)
         max_int = np.float32(self.scheme.max_int)
-        scale = (np.abs(wide).max(axis=2) / max_int).astype(block.dtype)
+        scale = self._scales(np.abs(wide).max(axis=2), block.dtype)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             quotient = _rounded(wide / scale.astype(np.float32, copy=False)[:, :, np.newaxis], block.dtype)
             shifted = np.rint(_rounded(quotient + max_int, block.dtype))
