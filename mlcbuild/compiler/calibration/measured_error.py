@@ -16,7 +16,7 @@ import numpy as np
 from mlcbuild.compiler.weights.tensor import Array
 
 _BITS = 18
-_DROPPED = 28  # bits of such sums, so that products of these and integers can be summed in 64 bits
+_HALF = 26  # bits of the lower part of such a sum; products of either part and integers can be summed in 64 bits
 _BLOCK = 256  # rows of a gram that are rounded at a time
 
 
@@ -43,10 +43,12 @@ class MeasuredError:
             return 0.0
         unit = float(_powers_of_two(np.array([largest]))[0]) * 2.0**-_BITS
         rounded = np.rint(scaled / unit)
-        products = np.rint((rounded @ self._gram) * 2.0**-_DROPPED).astype(np.int64)
-        by_row = (products * rounded.astype(np.int64)).sum(axis=1)
-        total = max(0, sum(by_row.tolist()))
-        return float(total * unit * unit * 2.0 ** (_DROPPED - _BITS))
+        products, integers = rounded @ self._gram, rounded.astype(np.int64)
+        upper = np.floor(products * 2.0**-_HALF)
+        products -= upper * 2.0**_HALF
+        parts = [int(sum((part.astype(np.int64) * integers).sum(axis=1).tolist())) for part in (products, upper)]
+        total = max(0, parts[0] + (parts[1] << _HALF))
+        return float(total * unit * unit * 2.0**-_BITS)
 
 
 class MeasuredGroups:
