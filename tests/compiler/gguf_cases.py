@@ -158,6 +158,30 @@ _HYBRID_EXPERTS_METADATA = {
 }
 
 
+_GRANITE_4: Mapping[str, Any] = {
+    "attention_multiplier": 0.2,
+    "embedding_multiplier": 3.0,
+    "residual_multiplier": 0.5,
+    "logits_scaling": 2.0,
+    "layer_types": ["mamba", "attention", "mamba"],
+    "mamba_n_heads": 8,
+    "mamba_d_state": 24,
+}
+_GRANITE_4_METADATA: Mapping[str, Any] = {
+    "attention.scale": 0.2,
+    "embedding_scale": 3.0,
+    "residual_scale": 0.5,
+    "logit_scale": 2.0,
+    "attention.head_count_kv": [0, 2, 0],
+    "rope.scaling.finetuned": False,
+    "ssm.conv_kernel": 4,
+    "ssm.inner_size": 128,
+    "ssm.state_size": 24,
+    "ssm.time_step_rank": 8,
+    "ssm.group_count": 1,
+}
+
+
 def _predicting_layer(number: int) -> dict[str, Array]:
     """A layer that predicts one more token, as Qwen3.5's converter writes it behind the others."""
     shapes = {
@@ -591,6 +615,19 @@ CASES: Mapping[str, GGUFCase] = {
             "logit_scale": 2.0,
             "expert_shared_feed_forward_length": 64,
         },
+    ),
+    "granitemoehybrid": _case(
+        "granitemoehybrid",
+        "granitehybrid",
+        {**_GRANITE_4, "num_local_experts": 6, "shared_intermediate_size": 64},
+        metadata={**_GRANITE_4_METADATA, **_EXPERTS, "expert_shared_feed_forward_length": 64},
+    ),
+    "granitemoehybrid-dense": _case(
+        "granitemoehybrid",
+        "granitehybrid",
+        {**_GRANITE_4, "num_local_experts": 0, "shared_intermediate_size": 96, "position_embedding_type": "rope"},
+        metadata={**_GRANITE_4_METADATA, "rope.scaling.finetuned": True},
+        in_ci=True,
     ),
     "deepseek": _case(
         "deepseek",

@@ -23,15 +23,16 @@ from tests.compiler.resolving import parameters_of
 from tests.compiler.tiny_models import Array
 
 _SPECIAL = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
-_NOT_WRITTEN = ("phimoe", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
-_WRITTEN = {
-    name: case for name, case in CASES.items() if case.config["model_type"] not in _NOT_WRITTEN and case.kind == "F32"
-}
+_PREDICTING = "qwen3_5-predicting"  # Its file has a layer that no package has.
+_NOT_WRITTEN = ("phimoe", _PREDICTING)
+_WRITTEN = {name: case for name, case in CASES.items() if name not in _NOT_WRITTEN and case.kind == "F32"}
 # Keys of the converter without which llama.cpp computes the same, and those that say what it does without them.
 _NOTES = {
     "phi3": {"attention.sliding_window", "rope.scaling.original_context_length"},
     "baichuan": {"rope.dimension_count", "rope.freq_base"},
     "granitemoe": {"embedding_scale"},
+    "qwen35moe": {"feed_forward_length"},
+    "granitehybrid": {"rope.dimension_count", "rope.freq_base"},
     "gpt2": {"rope.dimension_count", "rope.freq_base"},
     "starcoder": {"rope.dimension_count", "rope.freq_base"},
     "cohere2": {"rope.scaling.type"},
@@ -86,7 +87,34 @@ def test_a_file_says_what_the_converters_file_says(name: str, tmp_path: Path) ->
         assert np.allclose(numbers, wanted, rtol=1e-6)
     assert _told(case, own_metadata) == _told(case, metadata)
     expected = logits(tmp_path / "converted.gguf", context=case.context)
-    assert np.abs(logits(own, context=case.context) - expected).max() <= (1e-5 if other else 0.0)
+    assert np.abs(logits(own, context=case.context) - expected).max() <= (1e-4 if other else 0.0)
+
+
+def test_layers_that_predict_further_tokens_are_left_out(tmp_path: Path) -> None:
+    case = CASES[_PREDICTING]
+    path = file_of(tmp_path / "converted.gguf", case)
+    own = packaged(tmp_path / "own", case.config, read_file(path).tensors, "q0f32")
+    metadata, tensors = opened(own)
+    assert tensors.keys() == opened(path)[1].keys() - case.tensors.keys()
+    assert metadata["qwen35.block_count"] == 4
+    assert metadata["qwen35.attention.recurrent_layers"] == [True, False, True, True]
+    assert np.abs(logits(own) - logits(path)).max() <= 1e-4
+
+
+def test_a_granite_4_without_recurrent_layers_is_written_as_an_older_granite(tmp_path: Path) -> None:
+    case = CASES["granite"]
+    older = read_file(file_of(tmp_path / "converted.gguf", case)).tensors
+    config = {**case.config, "model_type": "granitemoehybrid", "position_embedding_type": "rope"}
+    config |= {"layer_types": ["attention"] * case.config["num_hidden_layers"], "num_local_experts": 0}
+    config["shared_intermediate_size"] = case.config["intermediate_size"]
+    tensors = {name: older[name] for name in older if ".mlp." not in name}
+    for number in range(case.config["num_hidden_layers"]):
+        layer = f"model.layers.{number}"
+        halves = [older[f"{layer}.mlp.{name}_proj.weight"] for name in ("gate", "up")]
+        tensors[f"{layer}.shared_mlp.input_linear.weight"] = np.concatenate(halves)
+        tensors[f"{layer}.shared_mlp.output_linear.weight"] = older[f"{layer}.mlp.down_proj.weight"]
+    found = opened(packaged(tmp_path / "own", config, tensors, "q0f32"))
+    assert found == opened(packaged(tmp_path / "older", case.config, older, "q0f32"))
 
 
 def _told(case: GGUFCase, metadata: Mapping[str, object]) -> dict[str, object]:

@@ -48,6 +48,8 @@ _BY_ARCHITECTURE = {case.architecture: name for name, case in CASES.items()}
         ("qwen3_5", {"full_attention_interval": 0}, r"full_attention_interval\" is 0"),
         ("qwen3_5", {"nextn_predict_layers": 4}, "4 of 4 layers that predict further tokens cannot be"),
         ("qwen3_5", {"ssm.time_step_rank": 7}, "recurrent layers of 96 numbers for 7 heads cannot be"),
+        ("granitemoehybrid-dense", {"attention.head_count_kv": [0, 2]}, "has to be one number for all of 3 layers"),
+        ("granitemoehybrid-dense", {"attention.head_count_kv": [4, 2, 0]}, "has to be one number for all of 3 layers"),
         ("qwen3_next", {"nextn_predict_layers": 1}, "nextn_predict_layers is 1; it can be 0"),
         ("internlm2", {"logit_scale": 2.0}, "logit_scale is 2; it can be 0 or 1"),
     ],

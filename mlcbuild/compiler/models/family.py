@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from mlcbuild.compiler.models.checkpoints.parameters import ParameterList
 from mlcbuild.compiler.models.config import ConfigReader
-from mlcbuild.compiler.models.description import Layers
+from mlcbuild.compiler.models.description import Layers, ModelDescription
 from mlcbuild.compiler.models.embedding import EmbeddingMetadata
 from mlcbuild.compiler.models.sizes import ContextLimits
 
@@ -74,8 +74,9 @@ class Family(Generic[Configuration]):
     `resolve` checks a `config.json` whose `model_type` is one of `model_types`; it raises StageError naming the field
     that is missing, out of range or not supported. `configuration` is the class that it makes. `gguf` has the
     architectures of GGUF files by name. `gguf_names` are the architectures that files are written with, by model type,
-    where that is not the only one of `gguf`. `kv_state_kind` is what a sequence keeps between calls, by MLC-LLM's words
-    for a library's metadata: `kv_cache`, `rnn_state`, `hybrid` or `none`; a backend has kernels for some of them.
+    where that is not the only one of `gguf`; a function says it of models that differ. `kv_state_kind` is what a
+    sequence keeps between calls, by MLC-LLM's words for a library's metadata: `kv_cache`, `rnn_state`, `hybrid` or
+    `none`; a backend has kernels for some of them.
     `quantized_checkpoints` are the values of `quant_method` in a `quantization_config` whose tensors are known by their
     names alone.
     """
@@ -86,6 +87,6 @@ class Family(Generic[Configuration]):
     configuration: type[Configuration]
     resolve: Callable[[ConfigReader], FamilyModel[Configuration]]
     gguf: Mapping[str, GGUFArchitecture] = field(default_factory=dict)
-    gguf_names: Mapping[str, str] = field(default_factory=dict)
+    gguf_names: Mapping[str, str | Callable[[ModelDescription], str]] = field(default_factory=dict)
     kv_state_kind: str = "kv_cache"
     quantized_checkpoints: tuple[str, ...] = ()

@@ -8,6 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from mlcbuild.compiler.families.granitemoehybrid.gguf_metadata import (
+    ATTENTION,
+    MAMBA,
+    architecture_of,
+    config_of_gguf,
+    metadata_of_model,
+)
 from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, FeedForwardConfig, LayerKind, read_decoder
 from mlcbuild.compiler.models.architecture.decoder_names import DecoderNames
 from mlcbuild.compiler.models.architecture.mixture import (
@@ -21,31 +28,37 @@ from mlcbuild.compiler.models.architecture.rotary import RotaryForm
 from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout, ExpertNames, TensorName
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.configuration.granite_factors import with_granite_factors
-from mlcbuild.compiler.models.configuration.state_space import read_step_limits
+from mlcbuild.compiler.models.configuration.state_space import read_state_space
 from mlcbuild.compiler.models.decoder_family import decoder_model
-from mlcbuild.compiler.models.family import Family, FamilyModel
+from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 
-_ATTENTION, _MAMBA = "attention", "mamba"
 _NAMES = {  # as published, and as transformers 5 writes them
-    "attention": _ATTENTION,
-    "mamba": _MAMBA,
-    "full_attention": _ATTENTION,
-    "linear_attention": _MAMBA,
+    "attention": ATTENTION,
+    "mamba": MAMBA,
+    "full_attention": ATTENTION,
+    "linear_attention": MAMBA,
 }
 _DEFAULTS: dict[str, object] = {
     "max_position_embeddings": 2048,
     "num_local_experts": 8,
     "num_experts_per_tok": 2,
     "shared_intermediate_size": 1024,
-    "mamba_n_heads": 128,
-    "mamba_n_groups": 1,
-    "mamba_d_state": 256,
-    "mamba_d_conv": 4,
-    "mamba_expand": 2,
 }
+_MAMBA_NAMES = {
+    "num_heads": "mamba_n_heads",
+    "head_dim": "mamba_d_head",
+    "n_groups": "mamba_n_groups",
+    "state_size": "mamba_d_state",
+    "conv_kernel": "mamba_d_conv",
+    "expand": "mamba_expand",
+    "use_conv_bias": "mamba_conv_bias",
+    "use_bias": "mamba_proj_bias",
+}
+_MAMBA_DEFAULTS = {"num_heads": 128, "n_groups": 1, "state_size": 256, "conv_kernel": 4, "expand": 2}
 _LAYOUT = CheckpointLayout(
     gate_up=(TensorName("shared_mlp.input_linear"),),
-    down=TensorName("shared_mlp.output_linear"),
+    down=TensorName("shared_mlp.output_linear", "ffn_down"),
+    gguf_gate_up=("ffn_gate", "ffn_up"),
     experts=ExpertNames(
         module="block_sparse_moe",
         router="router.layer",
@@ -55,6 +68,7 @@ _LAYOUT = CheckpointLayout(
         fused_shared=("shared_mlp.input_linear", "shared_mlp.output_linear"),
     ),
     recurrence=TensorName("mamba"),
+    gguf_interleaves=True,
 )
 
 
@@ -66,13 +80,13 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     )
     config, own = with_granite_factors(reader, replace(config, feed_forward=_feed_forward(reader, config)))
     types = _layer_types(reader, config.num_layers)
-    if _MAMBA in types:
-        recurrent = LayerKind(name=_MAMBA, recurrence=_state_space(reader, config))
-        kinds = (LayerKind(name=_ATTENTION), recurrent)
+    if MAMBA in types:
+        recurrent = LayerKind(name=MAMBA, recurrence=_state_space(reader, config))
+        kinds = (LayerKind(name=ATTENTION), recurrent)
         config = replace(config, names=DecoderNames(recurrence="mamba"), kinds=kinds, kinds_of_layers=types)
     own |= {"layer_types": list(types)}
     found = decoder_model(reader, config, _LAYOUT, own=own)
-    return replace(found, kv_state_kind="hybrid" if _MAMBA in types else "kv_cache")
+    return replace(found, kv_state_kind="hybrid" if MAMBA in types else "kv_cache")
 
 
 def _rotary_form(reader: ConfigReader) -> RotaryForm:
@@ -99,37 +113,20 @@ def _feed_forward(reader: ConfigReader, config: DecoderConfig) -> FeedForwardCon
 
 
 def _layer_types(reader: ConfigReader, layers: int) -> tuple[str, ...]:
-    found = reader.value("layer_types") or reader.value("layers_block_type") or [_MAMBA] * layers
+    found = reader.value("layer_types") or reader.value("layers_block_type") or [MAMBA] * layers
     types = tuple(_NAMES.get(str(name), "") for name in found) if isinstance(found, list) else ()
     if len(types) != layers or "" in types:
-        raise reader.fail("layer_types", f'has to be "{_ATTENTION}" or "{_MAMBA}" for each of the {layers} layers')
-    if _ATTENTION not in types:
-        raise reader.fail("layer_types", f'has "{_MAMBA}" alone; a model has layers of attention too')
+        raise reader.fail("layer_types", f'has to be "{ATTENTION}" or "{MAMBA}" for each of the {layers} layers')
+    if ATTENTION not in types:
+        raise reader.fail("layer_types", f'has "{MAMBA}" alone; a model has layers of attention too')
     return types
 
 
 def _state_space(reader: ConfigReader, config: DecoderConfig) -> StateSpaceConfig:
     # With several groups, transformers norms each by itself.
     reader.refuse(hidden_act="silu", mamba_n_groups=1)
-    heads = reader.integer("mamba_n_heads", low=1, high=1 << 12)
-    inner = reader.integer("mamba_expand", low=1, high=1 << 10) * config.hidden_size
-    given = reader.value("mamba_d_head")
-    width = inner // heads if given in (None, "auto") else reader.integer("mamba_d_head", low=1, high=1 << 12)
-    if heads * width != inner:
-        raise reader.fail("mamba_n_heads", f'is {heads}, of {width} elements; "mamba_expand" says that all are {inner}')
-    least, most = read_step_limits(reader)
-    return StateSpaceConfig(
-        heads=heads,
-        head_dim=width,
-        groups=1,
-        state_size=reader.integer("mamba_d_state", low=1, high=1 << 12),
-        convolution=reader.integer("mamba_d_conv", low=2, high=16),
-        convolution_bias=reader.boolean("mamba_conv_bias", default=True),
-        bias=reader.boolean("mamba_proj_bias", default=False),
-        norm_epsilon=config.norm.epsilon,
-        least_step=least,
-        most_step=most,
-    )
+    named = reader.with_names(**_MAMBA_NAMES).with_defaults(**_MAMBA_DEFAULTS)
+    return read_state_space(named, hidden_size=config.hidden_size, norm_epsilon=config.norm.epsilon)
 
 
 FAMILY = Family(
@@ -138,5 +135,7 @@ FAMILY = Family(
     model_types=("granitemoehybrid",),
     configuration=DecoderConfig,
     resolve=resolve,
+    gguf={"granitehybrid": GGUFArchitecture(config=config_of_gguf, metadata=metadata_of_model)},
+    gguf_names={"granitemoehybrid": architecture_of},
     kv_state_kind="hybrid",
 )

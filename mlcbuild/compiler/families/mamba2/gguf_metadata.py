@@ -7,37 +7,33 @@ from typing import TYPE_CHECKING
 from mlcbuild.compiler.models.gguf.config import RMS_NORM, special_tokens, vocabulary_size
 from mlcbuild.compiler.models.gguf.keys import check_keys
 from mlcbuild.compiler.models.gguf.numbers import shortest_decimal
+from mlcbuild.compiler.models.gguf.recurrence import RECURRENCE_KEYS, recurrence_metadata, recurrence_sizes
 from mlcbuild.compiler.models.gguf.written import GGUFMetadata, Value, WrittenModel
 from mlcbuild.errors import StageError
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
 
-_SIZES = ("conv_kernel", "inner_size", "state_size", "time_step_rank", "group_count")
-
 
 def config_of_gguf(file: GGUFFile) -> dict[str, object]:
     """As llama.cpp reads it: the convolution has a bias, the products have none, and steps have no bounds. Its
     converter writes 0 heads, and a context that means nothing."""
-    check_keys(file, "mamba2", head_dim=1, also_read=tuple(f"ssm.{name}" for name in _SIZES))
-    kernel, inner, state, heads, groups = (file.integer(f"mamba2.ssm.{name}") for name in _SIZES)
-    hidden = file.integer("mamba2.embedding_length")
-    if hidden < 1 or heads < 1 or inner < 1 or inner % heads:
-        raise StageError(
-            f"{file.path}: a model of {hidden} numbers, whose layers have {inner} for {heads} heads, cannot be"
-        )
+    check_keys(file, "mamba2", head_dim=1, also_read=RECURRENCE_KEYS)
+    hidden, sizes = file.integer("mamba2.embedding_length"), recurrence_sizes(file, "mamba2")
+    if hidden < 1:
+        raise StageError(f"{file.path}: a model of {hidden} numbers cannot be")
     return {
         "architectures": ["Mamba2ForCausalLM"],
         "model_type": "mamba2",
         "hidden_act": "silu",
         "hidden_size": hidden,
         "num_hidden_layers": file.integer("mamba2.block_count"),
-        "expand": inner / hidden,
-        "num_heads": heads,
-        "head_dim": inner // heads,
-        "state_size": state,
-        "n_groups": groups,
-        "conv_kernel": kernel,
+        "expand": sizes.inner / hidden,
+        "num_heads": sizes.heads,
+        "head_dim": sizes.head_dim,
+        "state_size": sizes.state_size,
+        "n_groups": sizes.groups,
+        "conv_kernel": sizes.convolution,
         "use_bias": False,
         "use_conv_bias": True,
         "vocab_size": vocabulary_size(file),
@@ -49,8 +45,7 @@ def config_of_gguf(file: GGUFFile) -> dict[str, object]:
 
 def metadata_of_model(model: WrittenModel) -> GGUFMetadata:
     """With the context that llama.cpp's converter writes, and no heads."""
-    config, recurrence = model.configuration, model.configuration.recurrence
-    sizes = (recurrence.convolution, recurrence.inner, recurrence.state_size, recurrence.heads, recurrence.groups)
+    config = model.configuration
     values: dict[str, Value] = {
         "block_count": config.num_layers,
         "context_length": 1 << 20,
@@ -59,6 +54,6 @@ def metadata_of_model(model: WrittenModel) -> GGUFMetadata:
         "attention.head_count": 0,
         f"attention.{RMS_NORM}": config.norm.epsilon,
         "vocab_size": config.vocab_size,
-        **{f"ssm.{name}": size for name, size in zip(_SIZES, sizes, strict=True)},
+        **recurrence_metadata(config.recurrence),
     }
     return GGUFMetadata(values=values, factors={})

@@ -90,6 +90,7 @@ def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
         model_type="ministral3",
         class_name="Ministral3ForCausalLM",
         also_read=("attention.temperature_scale",),
+        yarn_log_multiplied=True,
     )
     scaling = document.pop("rope_scaling", None)
     if not isinstance(scaling, dict) or scaling["rope_type"] != "yarn":

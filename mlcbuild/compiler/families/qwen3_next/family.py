@@ -9,26 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
-from mlcbuild.compiler.families.qwen3_next.gguf_metadata import (
-    LINEAR,
-    config_of_dense,
-    config_of_moe,
-    config_of_next,
-)
+from mlcbuild.compiler.families.qwen3_next.gguf_metadata import config_of_gguf, metadata_of_model
 from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, LayerKind, QueryKeyNorm, read_decoder
 from mlcbuild.compiler.models.architecture.decoder_names import DecoderNames
 from mlcbuild.compiler.models.architecture.mixture import MixtureConfig, RouterConfig, SharedExperts, read_experts
-from mlcbuild.compiler.models.architecture.recurrence import DeltaRuleConfig
 from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout, TensorName
 from mlcbuild.compiler.models.config import ConfigReader
-from mlcbuild.compiler.models.configuration.layer_types import FULL
+from mlcbuild.compiler.models.configuration.delta_rule import delta_rule_fields, read_delta_rule, read_linear_layers
+from mlcbuild.compiler.models.configuration.layer_types import FULL, LINEAR
 from mlcbuild.compiler.models.configuration.text_config import read_text_config
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 
-_NEXT = "qwen3_next"
-_WITH_EXPERTS = (_NEXT, "qwen3_5_moe_text")
+_NEXT, _DENSE, _MOE = "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"
+_WITH_EXPERTS = (_NEXT, _MOE)
 _WRAPPERS = ("qwen3_5", "qwen3_5_moe")
 _DEFAULTS: Mapping[str, object] = {
     "max_position_embeddings": 32768,
@@ -41,8 +37,8 @@ _DEFAULTS: Mapping[str, object] = {
 }
 _OWN: Mapping[str, Mapping[str, object]] = {
     _NEXT: {"num_key_value_heads": 2, "intermediate_size": 5632, "num_experts": 512, "num_experts_per_tok": 10},
-    "qwen3_5_text": {"num_key_value_heads": 4, "intermediate_size": 12288},
-    "qwen3_5_moe_text": {"num_key_value_heads": 2, "num_experts": 256, "num_experts_per_tok": 8},
+    _DENSE: {"num_key_value_heads": 4, "intermediate_size": 12288},
+    _MOE: {"num_key_value_heads": 2, "num_experts": 256, "num_experts_per_tok": 8},
 }
 _MIXTURE: Mapping[str, object] = {"moe_intermediate_size": 512, "shared_expert_intermediate_size": 512}
 _LAYOUT = CheckpointLayout(
@@ -69,8 +65,8 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     inner = 512 if model_type in _WITH_EXPERTS else None
     config = read_decoder(reader, qkv_bias=bias, output_bias=bias, partial_rotation=0.25, intermediate_default=inner)
     attention = replace(config.attention, query_key_norm=QueryKeyNorm(norm=config.norm), output_gate=True)
-    rule = _delta_rule(reader, config, fused=model_type == _NEXT)
-    types = _layer_types(reader, config.num_layers)
+    rule = read_delta_rule(reader, norm_epsilon=config.norm.epsilon, fused=model_type == _NEXT)
+    types = read_linear_layers(reader, config.num_layers)
     config = replace(
         config,
         attention=attention,
@@ -79,14 +75,7 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
         kinds=(LayerKind(name=FULL), LayerKind(name=LINEAR, recurrence=rule)),
         kinds_of_layers=types,
     )
-    own = {
-        "linear_key_head_dim": rule.key_dim,
-        "linear_value_head_dim": rule.value_dim,
-        "linear_num_key_heads": rule.key_heads,
-        "linear_num_value_heads": rule.heads,
-        "linear_conv_kernel_dim": rule.convolution,
-        "layer_types": list(types),
-    }
+    own = delta_rule_fields(rule, types)
     return decoder_model(reader, config, _layout(reader, config.num_layers), fields=_CHAT_CONFIG, own=own)
 
 
@@ -96,34 +85,6 @@ def _layout(reader: ConfigReader, layers: int) -> CheckpointLayout:
     numbers = "|".join(str(layers + number) for number in range(further))
     left_out = (rf"blk\.({numbers})\..*",) if further else ()
     return replace(_LAYOUT, ignored=(*_LAYOUT.ignored, *left_out))
-
-
-def _delta_rule(reader: ConfigReader, config: DecoderConfig, *, fused: bool) -> DeltaRuleConfig:
-    reader.refuse(hidden_act="silu")
-    keys = reader.integer("linear_num_key_heads", low=1, high=1 << 12)
-    heads = reader.integer("linear_num_value_heads", low=1, high=1 << 12)
-    if heads % keys:
-        raise reader.fail("linear_num_key_heads", f'is {keys}; it has to divide "linear_num_value_heads", {heads}')
-    return DeltaRuleConfig(
-        heads=heads,
-        key_heads=keys,
-        key_dim=reader.integer("linear_key_head_dim", low=1, high=1 << 12),
-        value_dim=reader.integer("linear_value_head_dim", low=1, high=1 << 12),
-        convolution=reader.integer("linear_conv_kernel_dim", low=2, high=16),
-        norm_epsilon=config.norm.epsilon,
-        fused=fused,
-    )
-
-
-def _layer_types(reader: ConfigReader, layers: int) -> tuple[str, ...]:
-    step = reader.integer("full_attention_interval", low=1, high=1 << 12, default=4)
-    default = [LINEAR if (number + 1) % step else FULL for number in range(layers)]
-    found = reader.value("layer_types") if reader.has("layer_types") else default
-    if not isinstance(found, list) or len(found) != layers or not set(found) <= {LINEAR, FULL}:
-        raise reader.fail("layer_types", f'has to be "{LINEAR}" or "{FULL}" for each of the {layers} layers')
-    if len(set(found)) == 1:
-        raise reader.fail("layer_types", f'has "{found[0]}" alone; a model has layers of both types')
-    return tuple(found)
 
 
 def _mixture(reader: ConfigReader, config: DecoderConfig) -> MixtureConfig:
@@ -142,16 +103,23 @@ def _mixture(reader: ConfigReader, config: DecoderConfig) -> MixtureConfig:
     )
 
 
+def _architecture(name: str, model_type: str) -> GGUFArchitecture:
+    config = partial(config_of_gguf, architecture=name, model_type=model_type)
+    return GGUFArchitecture(config=config, metadata=metadata_of_model)
+
+
 FAMILY = Family(
     name="qwen3_next",
     models="Qwen3-Next and Qwen3.5, with experts too",
-    model_types=(_NEXT, *_WRAPPERS, "qwen3_5_text", "qwen3_5_moe_text"),
+    model_types=(_NEXT, *_WRAPPERS, _DENSE, _MOE),
     configuration=DecoderConfig,
     resolve=resolve,
     gguf={
-        "qwen3next": GGUFArchitecture(config=config_of_next),
-        "qwen35": GGUFArchitecture(config=config_of_dense),
-        "qwen35moe": GGUFArchitecture(config=config_of_moe),
+        "qwen3next": _architecture("qwen3next", _NEXT),
+        "qwen35": _architecture("qwen35", _DENSE),
+        "qwen35moe": _architecture("qwen35moe", _MOE),
     },
+    gguf_names={_NEXT: "qwen3next", **dict.fromkeys((_DENSE, "qwen3_5"), "qwen35")}
+    | dict.fromkeys((_MOE, "qwen3_5_moe"), "qwen35moe"),
     kv_state_kind="hybrid",
 )

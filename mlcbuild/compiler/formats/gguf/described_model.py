@@ -67,7 +67,8 @@ def with_prefix(architecture: str, values: Mapping[str, Value]) -> dict[str, Val
 
 
 def _architecture(family: AnyFamily, model: ModelDescription) -> str:
-    name: str | None = family.gguf_names.get(model.model_type)
+    given = family.gguf_names.get(model.model_type)
+    name = given(model) if callable(given) else given
     if name is None and len(family.gguf) == 1:
         (name,) = family.gguf
     if name is None:

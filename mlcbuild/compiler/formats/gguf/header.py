@@ -56,8 +56,11 @@ class GGUFHeader:
 
 
 def key(name: str, value: Value) -> GGUFKey:
-    """A key whose type follows from its value: numbers are unsigned, or decimals."""
-    kinds = {bool: KeyType.BOOL, int: KeyType.UINT32, float: KeyType.FLOAT32, str: KeyType.STRING, tuple: KeyType.BOOLS}
+    """A key whose type follows from its value: numbers are unsigned, or decimals; those of an array have a sign."""
+    if isinstance(value, tuple):
+        are_bools = all(isinstance(each, bool) for each in value)
+        return GGUFKey(name=name, kind=KeyType.BOOLS if are_bools else KeyType.INT32S, value=value)
+    kinds = {bool: KeyType.BOOL, int: KeyType.UINT32, float: KeyType.FLOAT32, str: KeyType.STRING}
     return GGUFKey(name=name, kind=kinds[type(value)], value=value)
 
 

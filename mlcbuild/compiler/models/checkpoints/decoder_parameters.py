@@ -287,7 +287,20 @@ class _Layer(_Builder):
         else:
             parts = (inner, inner) if len(layout.gate_up) == 2 else (2 * inner,)
             found = self.linear(names.gate_up, layout.gate_up, parts, hidden, bias=bias)
+            if layout.gguf_gate_up:
+                found = [self.apart_in_gguf(parameter, layout.gguf_gate_up) for parameter in found]
         return found + self.linear(names.down, (layout.down,), (hidden,), inner, bias=bias)
+
+    def apart_in_gguf(self, parameter: Parameter, names: tuple[str, ...]) -> Parameter:
+        """A fused weight or bias, whose equal parts a GGUF file has by these names."""
+        (source,) = parameter.sources
+        rows, *rest = source.shape
+        kind = parameter.name.rpartition(".")[2]
+        parts = tuple(
+            TensorLayout(name=f"blk.{self.number}.{name}.{kind}", shape=(rows // len(names), *rest)) for name in names
+        )
+        joined = JoinedLayout(tensors=parts, operations=(Concatenate(axis=0),))
+        return replace(parameter, sources=(replace(source, gguf=joined),))
 
     def linear(
         self,

@@ -62,6 +62,7 @@ class CheckpointLayout:
     - `sinks` is the whole name of a tensor.
     - `gguf_qkv` are the names in a GGUF file of queries, keys and values that are fused in other checkpoints, and not
       there.
+    - `gguf_gate_up` are the same of gate and up.
     - `gguf_latent_up` is the name in a GGUF file of what makes keys and values of latent vectors. Without it, files
       have the two halves by heads.
     - `grouped_qkv`: a fused tensor has for each key-value head the rows of its queries, its key and its value. Else it
@@ -91,6 +92,7 @@ class CheckpointLayout:
         TensorName("self_attn.v_proj", "attn_v"),
     )
     gguf_qkv: tuple[str, ...] = ()
+    gguf_gate_up: tuple[str, ...] = ()
     gguf_latent_up: str = ""
     query_norm: TensorName = TensorName("self_attn.q_norm", "attn_q_norm")
     key_norm: TensorName = TensorName("self_attn.k_norm", "attn_k_norm")

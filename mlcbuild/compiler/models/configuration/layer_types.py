@@ -16,6 +16,7 @@ from mlcbuild.compiler.models.config import MAX_CONTEXT, ConfigReader
 FULL = "full_attention"
 SLIDING = "sliding_attention"
 CHUNKED = "chunked_attention"
+LINEAR = "linear_attention"  # of a recurrence
 _WINDOW, _MAX_WINDOW_LAYERS = 4096, 28  # as transformers has them in Qwen2Config and its like
 
 

@@ -4,7 +4,35 @@ from __future__ import annotations
 
 import math
 
+from mlcbuild.compiler.models.architecture.recurrence import StateSpaceConfig
 from mlcbuild.compiler.models.config import ConfigReader
+
+
+def read_state_space(reader: ConfigReader, *, hidden_size: int, norm_epsilon: float) -> StateSpaceConfig:
+    """By the names of transformers' `Mamba2Config`, or those that `reader.with_names` gives. A `head_dim` that is
+    missing, or "auto", follows from the others. Raises StageError for sizes that do not fit each other."""
+    heads = reader.integer("num_heads", low=1, high=1 << 12)
+    groups = reader.integer("n_groups", low=1, high=1 << 12)
+    inner = reader.number("expand", low=1e-3, high=1e3) * hidden_size
+    follows = reader.value("head_dim") in (None, "auto")
+    head_dim = int(inner) // heads if follows else reader.integer("head_dim", low=1, high=1 << 12)
+    if inner != heads * head_dim:
+        raise reader.fail("num_heads", f'is {heads}, of {head_dim} elements; "expand" says that all are {inner:g}')
+    if heads % groups:
+        raise reader.fail("n_groups", f'is {groups}; it has to divide "num_heads", which is {heads}')
+    least, most = read_step_limits(reader)
+    return StateSpaceConfig(
+        heads=heads,
+        head_dim=head_dim,
+        groups=groups,
+        state_size=reader.integer("state_size", low=1, high=1 << 12),
+        convolution=reader.integer("conv_kernel", low=2, high=16),
+        convolution_bias=reader.boolean("use_conv_bias", default=True),
+        bias=reader.boolean("use_bias", default=False),
+        norm_epsilon=norm_epsilon,
+        least_step=least,
+        most_step=most,
+    )
 
 
 def read_step_limits(reader: ConfigReader) -> tuple[float, float | None]:

@@ -29,14 +29,18 @@ def decoder_document(
     layer_norm: str = "",
     partial: bool = False,
     yarn_grows: bool = False,
+    yarn_log_multiplied: bool = False,
+    key_value_heads: int = 0,
 ) -> dict[str, object]:
     """The fields of a `config.json` that `architecture.decoder.read_decoder` reads, with `tie_word_embeddings` and the
     ids of special tokens.
 
     Metadata are those below `architecture`, of which the caller reads `also_read` itself; `class_name` is transformers'
     class of the model. `layer_norm` is the field for the epsilon of layer norms; a model without has RMS norms.
-    `partial` says that the model may rotate heads in part, and `yarn_grows` that its scores grow with YaRN. A file with
-    experts may leave the size of other feed-forwards out, and then has no `intermediate_size`. Raises StageError for
+    `partial` says that the model may rotate heads in part; `yarn_grows` and `yarn_log_multiplied` are those of
+    `rope_scaling`. A file with
+    experts may leave the size of other feed-forwards out, and then has no `intermediate_size`. `key_value_heads` are
+    those that the caller has found, in a file that has a number for each layer. Raises StageError for
     heads that are rotated in part where it may not, for experts, unless the caller reads `expert_count`, and for
     metadata that is not read (`gguf.keys`).
     """
@@ -57,7 +61,7 @@ def decoder_document(
         "hidden_size": file.integer(f"{architecture}.embedding_length"),
         "num_hidden_layers": file.integer(f"{architecture}.block_count"),
         "num_attention_heads": heads,
-        "num_key_value_heads": file.integer(f"{architecture}.attention.head_count_kv", heads),
+        "num_key_value_heads": key_value_heads or file.integer(f"{architecture}.attention.head_count_kv", heads),
         "head_dim": head_dim,
         "vocab_size": vocabulary_size(file),
         "max_position_embeddings": file.integer(f"{architecture}.context_length"),
@@ -70,7 +74,9 @@ def decoder_document(
         document["intermediate_size"] = file.integer(inner)
     if partial:
         document["partial_rotary_factor"] = rotated / head_dim
-    scaling = rope_scaling(file, architecture, theta=theta, rotated=rotated, grows=yarn_grows)
+    scaling = rope_scaling(
+        file, architecture, theta=theta, rotated=rotated, grows=yarn_grows, log_multiplied=yarn_log_multiplied
+    )
     if scaling is not None:
         document["rope_scaling"] = scaling
     return document | special_tokens(file)

@@ -30,8 +30,6 @@ _KEYS = {
     "longrope": (_ORIGINAL_LENGTH, "rope.scaling.attn_factor"),
 }
 
-_LOG_MULTIPLIED = ("mistral3",)  # the architectures whose files have `mscale_all_dim` as the logarithm's multiplier
-
 
 def rope_keys(file: GGUFFile, architecture: str) -> tuple[str, ...]:
     """The metadata that the file's kind of scaling reads, by their names without the architecture's, beside those that
@@ -40,9 +38,16 @@ def rope_keys(file: GGUFFile, architecture: str) -> tuple[str, ...]:
 
 
 def rope_scaling(
-    file: GGUFFile, architecture: str, *, theta: float, rotated: int, grows: bool = False
+    file: GGUFFile,
+    architecture: str,
+    *,
+    theta: float,
+    rotated: int,
+    grows: bool = False,
+    log_multiplied: bool = False,
 ) -> dict[str, object] | None:
-    """How the frequencies of the `rotated` elements of a head are scaled; None for plain ones. Raises StageError for a
+    """How the frequencies of the `rotated` elements of a head are scaled; None for plain ones. `grows`: scores grow
+    with YaRN, and a file has a tenth of `mscale_all_dim`; `log_multiplied`: it has that itself. Raises StageError for a
     scaling that is not computed here."""
     kind = _kind(file, architecture)
     if kind == "longrope":
@@ -57,9 +62,9 @@ def rope_scaling(
         return _llama3(file, theta=theta, rotated=rotated)
     if factor == 1.0:
         return None
-    return (
-        _yarn(file, architecture, factor, grows=grows) if kind == "yarn" else {"rope_type": "linear", "factor": factor}
-    )
+    if kind == "yarn":
+        return _yarn(file, architecture, factor, grows=grows, log_multiplied=log_multiplied)
+    return {"rope_type": "linear", "factor": factor}
 
 
 def _kind(file: GGUFFile, architecture: str) -> str:
@@ -79,7 +84,7 @@ def _original(file: GGUFFile, architecture: str) -> int:
     return file.integer(f"{architecture}.{_ORIGINAL_LENGTH}", file.integer(f"{architecture}.context_length"))
 
 
-def _yarn(file: GGUFFile, architecture: str, factor: float, *, grows: bool) -> dict[str, object]:
+def _yarn(file: GGUFFile, architecture: str, factor: float, *, grows: bool, log_multiplied: bool) -> dict[str, object]:
     def number(name: str, default: float) -> float:
         return shortest_decimal(file.number(f"{architecture}.rope.scaling.{name}", default))
 
@@ -90,7 +95,7 @@ def _yarn(file: GGUFFile, architecture: str, factor: float, *, grows: bool) -> d
     for name, default, allowed in (
         ("yarn_ext_factor", 1.0, (1.0, -1.0)),
         ("yarn_attn_factor", magnitude, (magnitude, 1.0, -1.0)),
-        *(() if grows or architecture in _LOG_MULTIPLIED else (("yarn_log_multiplier", 0.0, (0.0,)),)),
+        *(() if grows or log_multiplied else (("yarn_log_multiplier", 0.0, (0.0,)),)),
     ):
         if not any(math.isclose(number(name, default), value, rel_tol=1e-5) for value in allowed):
             shown = " or ".join(f"{value:g}" for value in allowed)

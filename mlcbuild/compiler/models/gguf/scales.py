@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.gguf.config import head_size
 from mlcbuild.compiler.models.gguf.numbers import number_below
 from mlcbuild.compiler.models.gguf.writing import decoder_metadata
-from mlcbuild.compiler.models.gguf.written import GGUFMetadata, WrittenModel
+from mlcbuild.compiler.models.gguf.written import GGUFMetadata, Value, WrittenModel
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
@@ -25,8 +25,15 @@ def granite_factors(file: GGUFFile, architecture: str) -> dict[str, object]:
     return dict(zip(_FIELDS, values, strict=True))
 
 
-def granite_metadata(model: WrittenModel, *, keys: Collection[str] = (), attention: bool = True) -> GGUFMetadata:
-    """The metadata of a decoder with these factors, but for that of scores without `attention`: logits are divided."""
+def granite_metadata(
+    model: WrittenModel,
+    *,
+    keys: Collection[str] = (),
+    own: Mapping[str, Value] | None = None,
+    attention: bool = True,
+) -> GGUFMetadata:
+    """The metadata of a decoder with these factors, but for that of scores without `attention`: logits are divided.
+    `keys` and `own` are those of `decoder_metadata`."""
     scales = SCALE_KEYS if attention else SCALE_KEYS[1:]
     divisor = 1 / model.configuration.logit_scale
-    return decoder_metadata(model, keys=(*keys, *scales), own={"logit_scale": divisor})
+    return decoder_metadata(model, keys=(*keys, *scales), own={"logit_scale": divisor, **(own or {})})

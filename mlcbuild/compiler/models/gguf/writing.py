@@ -48,9 +48,7 @@ def decoder_metadata(
     }
     factors: Mapping[str, tuple[float, ...]] = {}
     if rotary is not None:
-        rotated = attention.head_dim if attention.latent is None else attention.latent.rotated_dim
-        if rotary.table is not None and rotary.table.frequencies:
-            rotated = 2 * len(rotary.table.frequencies)
+        rotated = rotated_size(config)
         values |= {"rope.dimension_count": rotated, "rope.freq_base": rotary.base}
         scaled = rope_metadata(model, rotary, head_dim=rotated, grows=grows, log_multiplied=log_multiplied)
         values |= scaled.values
@@ -58,6 +56,14 @@ def decoder_metadata(
     found = {key: _VALUES[key](model) for key in keys if key in _VALUES}
     values |= {key: value for key, value in found.items() if value is not None}
     return GGUFMetadata(values=values | dict(own or {}), factors=factors)
+
+
+def rotated_size(config: DecoderConfig) -> int:
+    """How many elements of a head are rotated, in the layers that rotate."""
+    rotary, attention = _rotary(config), config.attention
+    if rotary is not None and rotary.table is not None and rotary.table.frequencies:
+        return 2 * len(rotary.table.frequencies)
+    return attention.head_dim if attention.latent is None else attention.latent.rotated_dim
 
 
 def _rotary(config: DecoderConfig) -> RotaryEmbedding | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from mlcbuild.compiler.models.description import ModelDescription
 
-Value = bool | int | float | str | tuple[bool, ...]
+Value = bool | int | float | str | tuple[bool, ...] | tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
