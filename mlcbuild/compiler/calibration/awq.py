@@ -9,9 +9,9 @@ of an input are
 and α is that of 0, 1/16, … 1 for which Σ trace(ΔW G ΔWᵀ) over the matrices W that read the input is least, where
 ΔW = Q(W s) / s - W for the scheme's own rounding Q, and G = Σ xᵀ x. α = 0 leaves everything as it is.
 
-Candidates are compared by some rows of large matrices. The best is then compared with α = 0 by all of them, and is
-taken only if its error is smaller. (AWQ measures the outputs of a block; the trace is that of the matrices alone, and
-needs no other pass over the text.)
+Every other α is tried, then the two beside the best one, and these are compared by some rows of large matrices. The
+best is then compared with α = 0 by all rows, and is taken only if its error is smaller. (AWQ measures the outputs of a
+block; the trace is that of the matrices alone, and needs no other pass over the text.)
 """
 
 from __future__ import annotations
@@ -53,12 +53,17 @@ def search_scales(
     def whole() -> Iterable[tuple[Parameter, Sequence[Array]]]:
         return ((parameter, blocks(one)) for parameter in covered for one in matrices.numbers(parameter.name))
 
-    candidates = [scales_of(means, step / STEPS) for step in range(STEPS + 1)]
-    errors = [error(scales, samples) for scales in candidates]
-    best = min(range(len(errors)), key=errors.__getitem__)
-    if not best or not error(candidates[best], whole()) < error(candidates[0], whole()):
-        return None
-    return candidates[best]
+    errors: dict[int, float] = {}
+
+    def best_of(steps: Iterable[int]) -> int:
+        errors.update({step: error(scales_of(means, step / STEPS), samples) for step in steps if step not in errors})
+        return min(sorted(errors), key=errors.__getitem__)
+
+    near = best_of(range(0, STEPS + 1, 2))
+    best = best_of(step for step in (near - 1, near + 1) if 0 <= step <= STEPS)
+    scales = scales_of(means, best / STEPS)
+    plain = np.ones_like(scales)
+    return scales if best and error(scales, whole()) < error(plain, whole()) else None
 
 
 def scales_of(means: Array, alpha: float) -> Array:

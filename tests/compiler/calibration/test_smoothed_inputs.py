@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from mlcbuild.compiler.calibration.scales import Scales, Scaling
+from mlcbuild.compiler.models.checkpoints.operations import AddOne
 from mlcbuild.compiler.models.checkpoints.parameters import Parameter, ParameterList
 from mlcbuild.compiler.models.parameter_role import ParameterRole
+from mlcbuild.compiler.weights.operations import carry_out
 from tests.compiler import schemes
 from tests.compiler.families import BOUND
 from tests.compiler.family_cases import CASES, WINDOWED, FamilyCase
@@ -23,6 +25,33 @@ from tests.compiler.running import Array, Library, random_model, tensors_of
 IN_CI = ("qwen3", "gpt2", "gemma", "deepseek_v3")
 """A llama with grouped heads, layer norms with biases, norms that are stored minus one, and a mixture with
 shared experts and latent queries."""
+
+WRITTEN_BACK_IN_CI = (
+    *(
+        "llama",
+        "gemma",
+        "gemma2",
+        "gpt_neox",
+        "gpt2",
+        "stablelm-parallel",
+        "cohere",
+        "olmo2",
+        "nemotron",
+        "mixtral-window",
+    ),
+    *(
+        "mixtral-window",
+        "qwen2_moe-window",
+        "granitemoe",
+        "gpt_oss",
+        "llama4_text",
+        "deepseek_v3",
+        "mamba2",
+        "qwen3_next",
+        "granitemoehybrid",
+    ),
+)
+"""One of each wiring, norm, feed-forward and recurrence."""
 
 _MATRICES = (ParameterRole.LINEAR, ParameterRole.EXPERTS, ParameterRole.ROUTER)
 
@@ -105,3 +134,41 @@ def test_an_input_has_scales_where_its_wiring_allows_it() -> None:
     assert "self_attn.qkv_proj.weight" not in inputs(CASES["olmo-clipped"])  # values are cut
     mixture = inputs(CASES["granitemoe"])["post_attention_layernorm.weight"]
     assert mixture == ["mlp.gate.weight", "mlp.moe_gate_up_proj.weight"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in WRITTEN_BACK_IN_CI else pytest.mark.exhaustive)
+        for name, case in (CASES | WINDOWED).items()
+        if case.checkpoint is dict and not model_of(case.config).limits.is_encoder
+    ],
+)
+def test_transformers_sees_no_difference_in_a_scaled_checkpoint(name: str) -> None:
+    import torch
+
+    case = (CASES | WINDOWED)[name]
+    model, listed = random_model(case.model), parameters_of(case.config)
+    text = sequences(case.model["vocab_size"])[0]
+    expected = reference(model, text)
+    tensors = {key: array.copy() for key, array in tensors_of(model).items()}
+    _write_back(tensors, _random_scaling(listed), listed)
+    model.load_state_dict({key: torch.from_numpy(array) for key, array in tensors.items()}, strict=False)
+    np.testing.assert_allclose(reference(model, text), expected, rtol=0, atol=BOUND * float(np.abs(expected).max()))
+
+
+def _write_back(tensors: dict[str, Array], scaling: Scaling, listed: ParameterList) -> None:
+    """Scale the parameters of a checkpoint in place. What operations move is found by moving numbers of places."""
+    for parameter in listed.parameters:
+        if scaling.becomes(parameter) is None:
+            continue
+        moves = tuple(one for one in parameter.operations if not isinstance(one, AddOne))
+        added = sum(one.times for one in parameter.operations if isinstance(one, AddOne))
+        parts = [schemes.tensor_of(tensors, source) for source in parameter.sources]
+        ends = np.cumsum([part.size for part in parts])
+        places = [np.arange(end - part.size, end).reshape(part.shape) for end, part in zip(ends, parts, strict=True)]
+        found = np.empty(int(ends[-1]), np.float32)
+        whole = carry_out(moves, parts) + np.float32(added)
+        found[carry_out(moves, places)] = _scaled(scaling, parameter, whole) - np.float32(added)
+        for source, array in zip(parameter.sources, np.split(found, ends[:-1]), strict=True):
+            schemes.replace_tensor(tensors, source, array.reshape(source.shape))
