@@ -13,7 +13,7 @@ from pathlib import Path
 from mlcbuild.compiler.weights.integers import IntegerMatrix
 from mlcbuild.compiler.weights.safetensors_file import SafetensorsFile
 from mlcbuild.compiler.weights.scaled_floats import FloatMatrix
-from mlcbuild.compiler.weights.tensor import Tensor, TensorDescription
+from mlcbuild.compiler.weights.tensor import Rows, Tensor, TensorDescription
 
 ZEROS, SCALES = ":zeros", ":scales"
 
@@ -62,6 +62,10 @@ class ImportedShard:
             return self._file.read(name)
         matrix = self.integers(name) if self.has_integers(name) else self.floats(name)
         return Tensor(description=self._description(name), data=matrix.restored())
+
+    def rows(self, name: str, rows: Rows) -> Tensor:
+        """Some rows of a tensor that is kept as numbers."""
+        return self._file.read(name, rows)
 
     def as_it_is(self, part: str) -> Tensor:
         """A tensor of the file, such as those of a `layout`."""

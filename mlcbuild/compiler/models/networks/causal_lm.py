@@ -136,7 +136,7 @@ class Decoder:
             hidden = hidden + nn.op.reshape(self.positions(places), (batch, length, width))
         wanted = dict.fromkeys(each for layer in self.layers for each in layer.of_positions)
         tokens = hidden.shape[0] * hidden.shape[1]
-        made = {each: _of_positions(cache, each, tokens)._expr for each in wanted if cache is not None}
+        made = {each: values_of_positions(cache, each, tokens)._expr for each in wanted if cache is not None}
         first = [layer.first_norm for layer in self.layers]
         norms = [*first[1:], self.norm if first[0] is not None else None]
         normed = hidden if first[0] is None else first[0](hidden)
@@ -174,7 +174,8 @@ class Decoder:
         return self.outliner.call(parts, trace, given, kind=kind)
 
 
-def _of_positions(cache: PagedKVCache, wanted: OfPositions, tokens: tirx.Expr) -> nn.Tensor:
+def values_of_positions(cache: PagedKVCache, wanted: OfPositions, tokens: tirx.Expr) -> nn.Tensor:
+    """What follows of the positions of a pass's tokens."""
     if isinstance(wanted, RotaryTable):
         return turns(cache, wanted, tokens)
     return temperatures(cache, wanted, tokens)
@@ -223,6 +224,15 @@ class LanguageModel(nn.Module):  # type: ignore[misc]
             )
             self._head.append(head)
             place(self, config.names.head, head)
+
+    @property
+    def decoder(self) -> Decoder:
+        return self._decoder
+
+    @property
+    def head_name(self) -> str:
+        """The matrix by which hidden states become logits."""
+        return f"{self.config.names.head if self._head else self.config.names.embedding}.weight"
 
     def logits(self, hidden: nn.Tensor) -> nn.Tensor:
         """(batch, n, hidden) → (batch, n, vocabulary), float32."""

@@ -1,0 +1,84 @@
+"""How a model is observed: what ExportObserved says to Observe of the library's entry functions.
+
+Tokens become hidden states by rows of the embedding, a factor, and learned positions, where a model has them. Each kind
+of layer is an entry function, `layer_<place>`, that takes hidden states, a KV cache of one layer, and a layer's own
+parameters, and returns hidden states with the inputs of the layer's matrices. `end` takes hidden states behind the last
+layer and the parameters of the last norm, and returns the input of the head.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlcbuild.compiler import json_values
+from mlcbuild.compiler.models.description import Layers
+
+VERSION = 1
+END = "end"
+GRAM_ROWS = 128  # that are added to a gram at a time
+
+
+def layer_function(place: int) -> str:
+    """The entry function of the kind of layer that is shown at a place."""
+    return f"layer_{place}"
+
+
+def gram_function(width: int) -> str:
+    """The entry function that adds rows (GRAM_ROWS, width) to a gram (width, width)."""
+    return f"gram_{width}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """What matrices, by the names of parameters, are multiplied by: rows of `width` numbers."""
+
+    matrices: tuple[str, ...]
+    width: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """An entry function: the parameters that it takes, in order, and the inputs that it returns. Names are those of the
+    layer that stands for its kind."""
+
+    parameters: tuple[str, ...]
+    inputs: tuple[Input, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """`positions` is the parameter with learned positions, "" for a model without. `steps` are those of the layers with
+    the numbers `shown`, each for all layers of its kind."""
+
+    layers: Layers
+    embedding: str
+    embedding_scale: float
+    positions: str
+    shown: tuple[int, ...]
+    steps: tuple[Step, ...]
+    end: Step
+
+    def step(self, number: int) -> tuple[str, Step]:
+        """The entry function of the layer of a number, and what it takes and returns by that layer's names."""
+        kind = self.layers.kind(number)
+        place = next(place for place, shown in enumerate(self.shown) if self.layers.kind(shown) == kind)
+
+        def renamed(name: str) -> str:
+            before = f"{self.layers.name}.{self.shown[place]}."
+            return f"{self.layers.name}.{number}.{name.removeprefix(before)}" if name.startswith(before) else name
+
+        step = self.steps[place]
+        return layer_function(place), Step(
+            parameters=tuple(map(renamed, step.parameters)),
+            inputs=tuple(Input(matrices=tuple(map(renamed, each.matrices)), width=each.width) for each in step.inputs),
+        )
+
+
+def read_observation(path: Path) -> Observation:
+    """Raises StageError for another file."""
+    return json_values.read(Observation, path, version=VERSION)
+
+
+def write_observation(observation: Observation, path: Path) -> None:
+    json_values.write(observation, path, version=VERSION)

@@ -1,0 +1,59 @@
+"""ExportObserved: a decoder becomes a Relax module whose layers tell what their matrices are multiplied by.
+
+Reads `model` (model.json of ResolveModel). Writes `module` (IR), which has an entry function for each kind of layer
+(`calibration.observation`), `metadata` (JSON), which names no parameters, because entry functions take those of their
+layer as arguments, and `observation` (JSON), which tells Observe of the entry functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from mlcbuild.compiler import ir
+from mlcbuild.compiler import metadata as metadata_file
+from mlcbuild.compiler.calibration.observation import write_observation
+from mlcbuild.compiler.calibration.observed_layers import ObservedLayers
+from mlcbuild.compiler.calibration.observing_reader import ObservingReader
+from mlcbuild.compiler.models.compilable import AnyModelBuilder, build_model
+from mlcbuild.compiler.models.description import read_model
+from mlcbuild.compiler.models.networks.causal_lm import CausalLM
+from mlcbuild.compiler.quantization.scheme import QuantizationScheme
+from mlcbuild.errors import StageError
+
+
+def run(
+    *,
+    model: Path,
+    module: Path,
+    metadata: Path,
+    observation: Path,
+    models: Sequence[AnyModelBuilder],
+    scheme: QuantizationScheme,
+) -> None:
+    """`models` and `scheme`, which quantizes nothing, are plug-ins. Raises StageError for a model that is no decoder
+    with layers of attention alone."""
+    description = read_model(model)
+    reader = ObservingReader(scheme)
+    layers = description.layers
+    # The first layer of each kind: here the model's last one is like the others, because no norm comes behind it.
+    shown = sorted({layers.kind(number): number for number in reversed(range(layers.count))}.values())
+    built = build_model(description, models, reader, layers=shown)
+    if not isinstance(built, CausalLM):
+        raise StageError(
+            f"a model of the family {description.family} cannot be calibrated: its layers are not all layers of "
+            "attention in a decoder",
+        )
+    exported, observed = ObservedLayers(built, reader, layers, shown).export()
+    ir.save_module(exported, module)
+    document: dict[str, object] = {
+        "model_type": description.model_type,
+        "quantization": scheme.name,
+        "kv_state_kind": description.kv_state_kind,
+        "vocab_size": description.vocab_size,
+        "model_task": "embedding",  # no function of the library makes logits
+        metadata_file.SHOWN_LAYERS: shown,
+        "params": [],
+    }
+    metadata_file.write(document, metadata)
+    write_observation(observed, observation)
