@@ -32,8 +32,10 @@ def configure(
     quantization: str,
     overrides: Mapping[str, JsonValue] | None = None,
     platform: PlatformInfo | None = None,
+    part: str = "",
 ) -> ConfiguredModel:
-    """Declare the action that applies and checks overrides and quantization, one a target.
+    """Declare the action that applies and checks overrides and quantization, one a target, or one a library of it,
+    whose word is `part` (`RuleContext.stage`).
 
     `platform` is None where no library is made. Reports what can be told of a model that is at hand, and of the
     quantization on the platform; what the platform cannot do is illegal.
@@ -62,6 +64,7 @@ def configure(
         outputs={"model_out": "model.json", "parameters_out": "parameters.json", "window": "window.json"},
         parameters={"overrides": checked, "kv_state_kinds": kinds, "sliding_windows": windows},
         plugins={"scheme": schemes.plugin(quantization)},
+        part=part,
     )
     return ConfiguredModel(
         model=configured.output("out/model.json"),

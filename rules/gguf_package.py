@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from mlcbuild.engine.action import Artifact
 from mlcbuild.rules import schemes
+from mlcbuild.rules.calibration import calibration_attributes
 from mlcbuild.rules.configured_model import ConfiguredModel, configure
 from mlcbuild.rules.exact_formats import check_exact, check_gguf
 from mlcbuild.rules.families import family_plugins
@@ -65,6 +66,7 @@ GGUF_PACKAGE = Rule(
         attributes=(
             Attribute(name="model", kind=AttributeKind.LABEL, mandatory=True, provides=("model",), doc="The model."),
             QUANTIZATION,
+            *calibration_attributes(),
         ),
         provides=("files",),
     ),

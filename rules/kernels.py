@@ -9,12 +9,12 @@ cells is compiled once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mlcbuild.compiler.kernel_description import KernelDescription
 from mlcbuild.compiler.manifest import read_manifest
-from mlcbuild.engine.action import Action, ActionDescription, DerivedArtifact, Discovery, JsonValue
+from mlcbuild.engine.action import Action, ActionDescription, Artifact, DerivedArtifact, Discovery, JsonValue
 from mlcbuild.rules.backend import PlatformInfo
 from mlcbuild.rules.rule import stage_action
 
@@ -23,12 +23,14 @@ from mlcbuild.rules.rule import stage_action
 class KernelActions:
     """Announces the actions of every kernel in a manifest.
 
-    The groups are `signatures` and the platform's `kernel_groups`.
+    The groups are `signatures` and the platform's `kernel_groups`. `part` tells them apart from those of another
+    library of the same target (`RuleContext.stage`).
     """
 
     owner: str
     platform: PlatformInfo
     optimized: bool
+    part: str = ""
 
     @property
     def toolchains(self) -> tuple[str, ...]:
@@ -48,10 +50,11 @@ class KernelActions:
             groups["signatures"].append(schedule.output(f"out/{name}.signature.json"))
             for group in self.platform.kernel_groups:
                 groups[group].append(compiled.groups[group])
-        return Discovery(
+        announced = Discovery(
             actions=tuple(actions),
             groups=tuple((group, tuple(artifacts)) for group, artifacts in sorted(groups.items())),
         )
+        return _of_part(announced, self.part) if self.part else announced
 
     def _schedule(self, name: str, kernel: DerivedArtifact) -> Action:
         return stage_action(
@@ -65,6 +68,28 @@ class KernelActions:
             plugins={"backend": self.platform.plugin("schedule:SCHEDULING")},
             toolchains=("tvm",),
         )
+
+
+def _of_part(announced: Discovery, part: str) -> Discovery:
+    """The same actions with a further word in their identifiers."""
+    own = {action.identifier for action in announced.actions}
+
+    def moved(artifact: Artifact) -> Artifact:
+        if isinstance(artifact, DerivedArtifact) and artifact.action in own:
+            return replace(artifact, action=f"{artifact.action} {part}")
+        return artifact
+
+    return Discovery(
+        actions=tuple(
+            replace(
+                action,
+                identifier=f"{action.identifier} {part}",
+                inputs=tuple(replace(item, artifact=moved(item.artifact)) for item in action.inputs),
+            )
+            for action in announced.actions
+        ),
+        groups=tuple((group, tuple(map(moved, artifacts))) for group, artifacts in announced.groups),
+    )
 
 
 def _described(actions: Iterable[Action], kernel: str, document: Mapping[str, Any] | None) -> list[Action]:

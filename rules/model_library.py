@@ -8,20 +8,18 @@ What is a backend's own is in `rules/backends/`; for a GPU each kernel goes on a
 from __future__ import annotations
 
 from mlcbuild.compiler.models.sizes import OVERRIDE_RANGES
-from mlcbuild.engine.action import DiscoveredArtifacts
 from mlcbuild.rules import schemes
 from mlcbuild.rules.backend import PlatformInfo
+from mlcbuild.rules.compiled_module import compile_module
 from mlcbuild.rules.configured_model import ConfiguredModel, configure
 from mlcbuild.rules.families import model_plugins
-from mlcbuild.rules.kernels import KernelActions
 from mlcbuild.rules.optimization import LEVELS
-from mlcbuild.rules.passes import CompilerPassInfo, PhasePasses
+from mlcbuild.rules.passes import CompilerPassInfo
 from mlcbuild.rules.providers import FilesInfo, LibraryInfo, ModelInfo
 from mlcbuild.rules.quantized_weights import QUANTIZATION
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
 
-LATER_PHASES = ("Phase1", "Phase2", "Phase3")
 OPTIMIZATION = Attribute(
     name="opt",
     kind=AttributeKind.CHOICE,
@@ -101,10 +99,7 @@ def compile_library(
     context: RuleContext, model: ModelInfo, configured: ConfiguredModel, platform: PlatformInfo
 ) -> LibraryInfo:
     """Declare the actions from a model to its library, in the order data flows."""
-    target, optimization = platform.target, LEVELS[context.target.string("opt")]
     quantization = context.target.string("quantization")
-    passes = PhasePasses(platform=platform, added=_added_passes(context))
-    tvm = ("tvm",)
     export = context.stage(
         "Export",
         "mlcbuild.compiler.stages.export:run",
@@ -117,80 +112,17 @@ def compile_library(
             "scheme": schemes.plugin(quantization),
             "reader": schemes.scheme(quantization).reader,
         },
-        toolchains=tvm,
+        toolchains=("tvm",),
     )
-    module, metadata = export.output("out/module.json"), export.output("out/metadata.json")
-    attach = context.stage(
-        "Phase0",
-        "mlcbuild.compiler.stages.phase0:run",
-        # Kernels depend on the window alone: other overrides change nothing before Lower.
-        inputs={"module": module, "metadata": metadata, "window": configured.window},
-        outputs={"module_out": "module.json", "metadata_out": "metadata.json"},
-        parameters={"target": target, **passes.parameters("phase0")},
-        plugins=passes.plugins("phase0"),
-        toolchains=tvm,
+    return compile_module(
+        context,
+        export,
+        model,
+        configured,
+        platform,
+        optimization=LEVELS[context.target.string("opt")],
+        added=_added_passes(context),
     )
-    module, metadata = attach.output("out/module.json"), attach.output("out/metadata.json")
-    for phase in LATER_PHASES:
-        action = context.stage(
-            phase,
-            f"mlcbuild.compiler.stages.{phase.lower()}:run",
-            inputs={"module": module},
-            outputs={"module_out": "module.json"},
-            parameters={"target": target, **passes.parameters(phase.lower())},
-            plugins=passes.plugins(phase.lower()),
-            toolchains=tvm,
-        )
-        module = action.output("out/module.json")
-    partition = context.stage(
-        "Partition",
-        "mlcbuild.compiler.stages.partition:run",
-        # The metadata has the names of parameters, which name kernels for people.
-        inputs={"module": module, "metadata": metadata},
-        outputs={"graph": "graph.json", "kernels": "kernels/", "manifest": "manifest.json"},
-        toolchains=tvm,
-        manifest="manifest",
-        discoverer=KernelActions(owner=str(context.label), platform=platform, optimized=optimization.schedules),
-    )
-    lower = context.stage(
-        "Lower",
-        "mlcbuild.compiler.stages.lower:run",
-        inputs={
-            "graph": partition.output("out/graph.json"),
-            "signatures": DiscoveredArtifacts(action=partition.identifier, group="signatures"),
-            "metadata": metadata,
-            "model": configured.model,
-            **({} if model.vocabulary is None else {"vocabulary": model.vocabulary}),
-        },
-        outputs={
-            "executable": "executable.bin",
-            "shape_functions": "shape_functions.o",
-            "metadata_out": "metadata.json",
-        },
-        parameters={
-            "target": target,
-            "cuda_graph": optimization.cuda_graph and platform.has_cuda_graphs,
-            **passes.parameters("phase5"),
-        },
-        plugins=passes.plugins("phase5"),
-        toolchains=tvm,
-    )
-    link = context.stage(
-        "Link",
-        "mlcbuild.compiler.stages.link:run",
-        inputs={
-            "executable": lower.output("out/executable.bin"),
-            "shape_functions": lower.output("out/shape_functions.o"),
-            **{
-                group: DiscoveredArtifacts(action=partition.identifier, group=group) for group in platform.kernel_groups
-            },
-        },
-        outputs={"library": f"lib{platform.library_suffix}"},
-        parameters={"target": target},
-        plugins={"backend": platform.plugin("link:LINKING")},
-        toolchains=platform.link_toolchains,
-    )
-    return LibraryInfo(library=link.output(f"out/lib{platform.library_suffix}"))
 
 
 def _added_passes(context: RuleContext) -> list[CompilerPassInfo]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mlcbuild.rules import schemes
+from mlcbuild.rules.calibration import calibration_attributes
 from mlcbuild.rules.model_library import LIBRARY_ATTRIBUTES, compile_library, configure_library, platform_of
 from mlcbuild.rules.providers import ExecutableInfo, FilesInfo, ModelInfo, PackageInfo
 from mlcbuild.rules.quantized_weights import ENCODE, quantize
@@ -41,7 +42,7 @@ MODEL_PACKAGE = Rule(
     schema=RuleSchema(
         name="model_package",
         doc="Everything that running a model takes, in one directory; `mlcbuild run` generates text with it.",
-        attributes=(*LIBRARY_ATTRIBUTES, ENCODE),
+        attributes=(*LIBRARY_ATTRIBUTES, ENCODE, *calibration_attributes()),
         provides=("library", "weights", "files", "executable", "package"),
     ),
     implementation=implement,

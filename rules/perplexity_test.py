@@ -5,6 +5,7 @@ from __future__ import annotations
 from mlcbuild.engine.action import SourceArtifact
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
 from mlcbuild.rules.tested import PACKAGE, TAGS, TEST_ATTRIBUTES, declare_package_test
+from mlcbuild.rules.text_files import check_text
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
 
 
@@ -15,7 +16,7 @@ def implement(context: RuleContext) -> Providers:
         raise context.error(f"text {target.label_of('text')} is not one file", attribute="text")
     ((_, artifact),) = text.files
     if isinstance(artifact, SourceArtifact):
-        _check_text(context, artifact)
+        check_text(context, artifact, attribute="text", purpose="perplexity")
     window, stride = target.optional_integer("window") or 0, target.optional_integer("stride") or 0
     if window and stride > window:
         context.report(
@@ -36,17 +37,6 @@ def implement(context: RuleContext) -> Providers:
             "max_tokens": target.optional_integer("max_tokens") or 0,
         },
     )
-
-
-def _check_text(context: RuleContext, artifact: SourceArtifact) -> None:
-    """Tell at once what a run would tell after its package is built."""
-    try:
-        content = context.read(artifact, attribute="text").decode()
-    except UnicodeDecodeError as error:
-        context.report(f"{artifact.path} is not UTF-8 text: byte {error.start}", attribute="text")
-        return
-    if not content.strip():
-        context.report(f"{artifact.path} is empty: perplexity takes a text", attribute="text")
 
 
 PERPLEXITY_TEST = Rule(

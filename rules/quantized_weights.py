@@ -1,19 +1,19 @@
 """`quantized_weights`: a model's weights, quantized, in MLC's shard format.
 
 ConfigureModel → ImportWeights → Quantize (one a shard, as its manifest announces) → IndexWeights. For a model with LoRA
-adapters, MergeLora comes before each Quantize.
+adapters, MergeLora comes before each Quantize, and for weights that are calibrated the method's action (`calibration`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mlcbuild.compiler.manifest import read_manifest
-from mlcbuild.engine.action import Action, DerivedArtifact, DiscoveredArtifacts, Discovery
+from mlcbuild.engine.action import DerivedArtifact, DiscoveredArtifacts, Discovery
 from mlcbuild.rules import schemes
-from mlcbuild.rules.checkpoint_formats import reader_plugins
+from mlcbuild.rules.calibration import ShardCalibration, calibration_attributes, calibration_of
 from mlcbuild.rules.configured_model import ConfiguredModel, configure
-from mlcbuild.rules.providers import FilesInfo, LoraInfo, ModelInfo, WeightsInfo
+from mlcbuild.rules.imported_weights import ImportedShards, import_weights, imported_shards
+from mlcbuild.rules.providers import FilesInfo, ModelInfo, WeightsInfo
 from mlcbuild.rules.rule import Providers, Rule, RuleContext, stage_action
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
 
@@ -35,23 +35,27 @@ ENCODE = Attribute(
 
 @dataclass(frozen=True, kw_only=True)
 class QuantizeShards:
-    """Announces one Quantize action for each shard that ImportWeights wrote, after one that merges `lora` into it where
-    the model has adapters, and the groups of what they make."""
+    """Announces one Quantize action for each of the `imported` shards, after one that calibrates it where the target
+    has a `calibration`, and the groups of what they make."""
 
     owner: str
+    imported: ImportedShards
     parameters: DerivedArtifact
-    lora: LoraInfo
     quantization: str
     encode: str
+    calibration: ShardCalibration | None = None
 
     def __call__(self, *, discovering: str, manifest: bytes) -> Discovery:
-        document = read_manifest(manifest)
-        actions, merges = [], []
-        for index, shard in enumerate(document["shards"]):
-            imported = DerivedArtifact(action=discovering, path=f"out/shards/{shard['file']}")
-            if self.lora.adapters.files:
-                merges.append(self._merge(imported, shard["file"], index))
-                imported = DerivedArtifact(action=merges[-1].identifier, path=f"out/{shard['file']}")
+        imported = self.imported(discovering=discovering, manifest=manifest)
+        ((_, shards),) = imported.groups
+        actions, calibrations = [], []
+        for index, shard in enumerate(shards):
+            assert isinstance(shard, DerivedArtifact)
+            given, parameters = shard, self.parameters
+            if self.calibration is not None:
+                calibrated, given = self.calibration.calibrate(owner=self.owner, index=index, shard=shard)
+                calibrations.append(calibrated)
+                parameters = self.calibration.parameters
             actions.append(
                 stage_action(
                     f"{self.owner} Quantize {index}",
@@ -59,8 +63,8 @@ class QuantizeShards:
                     "mlcbuild.compiler.stages.quantize:run",
                     owner=self.owner,
                     inputs={
-                        "shard": imported,
-                        "parameters": self.parameters,
+                        "shard": given,
+                        "parameters": parameters,
                     },
                     outputs={
                         "shard_out": f"params_shard_{index}.bin",
@@ -73,7 +77,7 @@ class QuantizeShards:
                     },
                 )
             )
-        shards = tuple(
+        made = tuple(
             DerivedArtifact(action=action.identifier, path=f"out/params_shard_{index}.bin")
             for index, action in enumerate(actions)
         )
@@ -81,44 +85,35 @@ class QuantizeShards:
             DerivedArtifact(action=action.identifier, path=f"out/records_{index:05d}.json")
             for index, action in enumerate(actions)
         )
-        return Discovery(actions=(*merges, *actions), groups=(("records", records), ("shards", shards)))
-
-    def _merge(self, imported: DerivedArtifact, file: str, index: int) -> Action:
-        """The merged shard has the imported one's name: what no adapter changes is quantized once for both models."""
-        return stage_action(
-            f"{self.owner} MergeLora {index}",
-            "MergeLora",
-            "mlcbuild.compiler.stages.merge_lora:run",
-            owner=self.owner,
-            inputs={"shard": imported, "parameters": self.parameters, "adapters": self.lora.adapters},
-            outputs={"merged": file},
-            parameters={"shares": list(self.lora.shares)},
+        return Discovery(
+            actions=(*imported.actions, *calibrations, *actions),
+            groups=(*imported.groups, ("records", records), ("shards", made)),
         )
 
 
 def quantize(
     context: RuleContext, model: ModelInfo, configured: ConfiguredModel, *, quantization: str, encode: str
 ) -> WeightsInfo:
-    """Declare the actions from a model's source to its quantized shards. Raises WorkspaceError for a bare shape."""
-    if model.source is None:
-        raise context.error(
-            f"model {context.target.label_of('model')} has no weights",
-            attribute="model",
-            advice=("give the model a `source`; a config alone is enough only for a model_library",),
-        )
-    imported = context.stage(
-        "ImportWeights",
-        "mlcbuild.compiler.stages.import_weights:run",
-        inputs={"source": model.source, "parameters": configured.parameters},
-        outputs={"manifest": "manifest.json", "shards": "shards/"},
-        plugins={"readers": reader_plugins()},
-        manifest="manifest",
-        discoverer=QuantizeShards(
+    """Declare the actions from a model's source to its quantized shards, calibrated where the target says so. Raises
+    WorkspaceError for a bare shape."""
+    calibration = calibration_of(
+        context,
+        model,
+        quantization=quantization,
+        parameters=configured.parameters,
+        shards=imported_shards(context),
+    )
+    imported = import_weights(
+        context,
+        model,
+        configured,
+        QuantizeShards(
             owner=str(context.label),
+            imported=ImportedShards(owner=str(context.label), parameters=configured.parameters, lora=model.lora),
             parameters=configured.parameters,
-            lora=model.lora,
             quantization=quantization,
             encode=encode,
+            calibration=calibration,
         ),
     )
     index = context.stage(
@@ -153,6 +148,7 @@ QUANTIZED_WEIGHTS = Rule(
             Attribute(name="model", kind=AttributeKind.LABEL, mandatory=True, provides=("model",), doc="The model."),
             QUANTIZATION,
             ENCODE,
+            *calibration_attributes(),
         ),
         provides=("weights", "files"),
     ),

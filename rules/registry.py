@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 BUILT_IN = (
     "answer_test",
+    "calibration_statistics",
+    "calibration_text",
     "command",
     "compiler_pass",
     "filegroup",

@@ -169,8 +169,10 @@ class RuleContext:
         cache: CachePolicy = CachePolicy.ALL,
         pinned_content: str = "",
         is_test: bool = False,
+        part: str = "",
     ) -> Action:
-        """Declare a stage: see `stage_action`. Its identifier is the target's label and the mnemonic.
+        """Declare a stage: see `stage_action`. Its identifier is the target's label and the mnemonic, and the word
+        `part` where the target takes the same stage for another purpose as well.
 
         `function` is `package.module:name`, for a stage of the workspace's own by the module's path from the root:
         `run` of `text/stages/count.py` is `text.stages.count:run`; plug-ins are named alike. Raises WorkspaceError
@@ -188,7 +190,7 @@ class RuleContext:
                     advice=("write package.module:name; PASS of text/passes/fuse.py is text.passes.fuse:PASS",),
                 )
         action = stage_action(
-            f"{self.label} {mnemonic}",
+            f"{self.label} {mnemonic} {part}".rstrip(),
             mnemonic,
             function,
             owner=str(self.label),

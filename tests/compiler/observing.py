@@ -78,7 +78,7 @@ def statistics_of(directory: Path, shards: Sequence[Sequence[Tokens]], *, to: Pa
         observed.append(to / f"observed_{number}")
         observe.run(
             samples=to / f"samples_{number}.json",
-            shards=directory / "shards",
+            shards=sorted((directory / "shards").iterdir()),
             parameters=directory / "parameters.json",
             library=directory / "lib.so",
             observation=directory / "observation.json",

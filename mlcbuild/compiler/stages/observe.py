@@ -1,6 +1,6 @@
 """Observe: what the matrices of a model are multiplied by, while it reads a shard of the sample.
 
-Reads `samples` (of SampleTexts), `shards` (the folder of ImportWeights), `parameters` (parameters.json), and of the
+Reads `samples` (of SampleTexts), `shards` (of ImportWeights, or MergeLora), `parameters` (parameters.json), and of the
 library of ExportObserved `library` and `observation`. Writes the folder `statistics` (`calibration.statistics`).
 
 The model reads all samples of the shard layer by layer: the weights of one layer are in memory at a time, and between
@@ -11,7 +11,7 @@ changes nothing of the result.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ _LINES = 10  # of progress in the log
 def run(
     *,
     samples: Path,
-    shards: Path,
+    shards: Sequence[Path],
     parameters: Path,
     library: Path,
     observation: Path,
@@ -39,7 +39,7 @@ def run(
     """Raises StageError for a library that this machine cannot run, for samples that are longer than the model's texts
     may be, and for weights or inputs that are not finite."""
     sample = read_samples(samples).samples
-    weights = ImportedParameters(sorted(shards.iterdir()), read_parameters(parameters))
+    weights = ImportedParameters(shards, read_parameters(parameters))
     try:
         model = ObservedModel(
             library, read_observation(observation), weights, threads=int((hints or {}).get("threads", 1))

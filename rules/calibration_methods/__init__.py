@@ -1,0 +1,1 @@
+"""Methods of calibration: a module each, which exports METHOD (`rules.calibration.CalibrationMethod`)."""
