@@ -40,7 +40,7 @@ def inputs_of(model: Any, samples: tuple[Tokens, ...]) -> dict[str, Array]:
             if not given or not isinstance(given[0], torch.Tensor):
                 return
             seen.setdefault(name, []).append(rows(given[0]))
-            if name.endswith(".experts"):
+            if name.endswith(".experts") and not hasattr(module, "gate_up_proj_bias"):
                 hidden, index = given[0], given[1]
                 gate, up = torch.einsum("tch,tcoh->tco", hidden[:, None], module.gate_up_proj[index]).chunk(2, dim=-1)
                 seen.setdefault(f"{name}.down", []).append(rows(module.act_fn(gate) * up))
