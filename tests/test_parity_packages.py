@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.parity_packages import parity_package
@@ -18,3 +20,8 @@ def test_without_a_package_tests_are_skipped_and_fail_in_ci(monkeypatch: pytest.
 
 def test_a_package_that_is_there_is_the_module() -> None:
     assert parity_package("pytest") is pytest
+
+
+def test_ci_says_that_it_is_ci() -> None:
+    script = (Path(__file__).parents[1] / ".ci/run").read_text()
+    assert script.index("export CI=true") < script.index('eval "$(command_line 2)"')

@@ -31,8 +31,9 @@ _QUANTIZED = 5e-2
 class GGUFCase:
     """A file of an architecture: the `config.json` that it stands for, metadata beside those that all decoders share
     (None for those of them that it lacks), and tensors beside the model's parameters. `kind` is the type of its
-    matrices whose names match `stored_so`. `context` is how much text llama.cpp makes room for: some models rotate
-    otherwise where it is longer than a length. `overrides` are a library's, for the same reason.
+    matrices whose names match `stored_so`; with `fused_experts`, gate and up of experts are one. `context` is how much
+    text llama.cpp makes room for: some models rotate otherwise where it is longer than a length. `overrides` are a
+    library's, for the same reason.
 
     `bound` is the largest difference of logits from llama.cpp's, relative to the largest logit; None where llama.cpp
     computes something else, as `reason` says.
@@ -48,6 +49,7 @@ class GGUFCase:
     overrides: Mapping[str, int] = field(default_factory=dict)
     bound: float | None = _BOUND
     reason: str = ""
+    fused_experts: bool = False
     in_ci: bool = False
 
 
@@ -574,6 +576,13 @@ CASES: Mapping[str, GGUFCase] = {
             "feed_forward_length": None,
         },
     ),
+    "qwen3_5_moe-fused": _case(
+        "qwen3_5_moe_text",
+        "qwen35moe",
+        {**_HYBRID, **_HYBRID_EXPERTS, "intermediate_size": 512},
+        metadata={**_HYBRID_METADATA, **_HYBRID_EXPERTS_METADATA, **_SECTIONS, "feed_forward_length": None},
+        fused_experts=True,
+    ),
     "olmoe": _case(
         "olmoe",
         "olmoe",
@@ -811,9 +820,15 @@ def file_of(path: Path, case: GGUFCase, *, seed: int = 0, chat_template: str = "
     if chat_template:
         writer.add_chat_template(chat_template)
     random = np.random.default_rng(seed)
+    gates: dict[str, Array] = {}
     for layout in _layouts(case):
         numbers = _numbers(layout, random)
-        if case.kind == "F32" or numbers.ndim == 1 or not re.fullmatch(case.stored_so, layout.name):
+        if case.fused_experts and "ffn_gate_exps" in layout.name:
+            gates[layout.name] = numbers
+        elif case.fused_experts and "ffn_up_exps" in layout.name:
+            gate = gates.pop(layout.name.replace("ffn_up", "ffn_gate"))
+            writer.add_tensor(layout.name.replace("ffn_up", "ffn_gate_up"), np.concatenate([gate, numbers], axis=1))
+        elif case.kind == "F32" or numbers.ndim == 1 or not re.fullmatch(case.stored_so, layout.name):
             writer.add_tensor(layout.name, numbers)
         else:
             kind = gguf.GGMLQuantizationType[case.kind]

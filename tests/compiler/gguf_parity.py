@@ -10,7 +10,7 @@ import numpy as np
 from mlcbuild.compiler.models.gguf.architecture import gguf_architecture
 from mlcbuild.compiler.weights.checkpoint import Checkpoint, sources_of
 from mlcbuild.compiler.weights.gguf_file import GGUFFile
-from mlcbuild.compiler.weights.gguf_weights import GGUFWeights
+from mlcbuild.compiler.weights.source import open_source
 from mlcbuild.rules.families import families
 from tests.compiler import schemes
 from tests.compiler.gguf_cases import GGUFCase, file_of
@@ -37,7 +37,7 @@ def read_file(path: Path) -> ReadFile:
     finally:
         file.close()
     parameters = parameters_of(document)
-    weights = GGUFWeights(path)
+    weights = open_source(path)
     try:
         checkpoint = Checkpoint(weights, parameters, where=str(path))
         tensors = {

@@ -28,6 +28,7 @@ from tests.compiler.resolving import readers
 from tests.compiler.tiny_models import Array
 
 _LAYER = "model.layers.0"
+_GATE, _UP, _GATE_UP = (f"blk.0.ffn_{name}_exps.weight" for name in ("gate", "up", "gate_up"))
 _NAMES = ExpertNames(module="block_sparse_moe", gate="w1", up="w3", down="w2")
 
 
@@ -179,6 +180,38 @@ def test_the_parts_of_stacked_experts_are_the_experts() -> None:
     np.testing.assert_array_equal(np.concatenate([made(part) for part in gate_up.parts]), made(gate_up))
     router = _parameters(3, 4, 2).parameters[0]
     assert router.parts == (router,)
+
+
+def _fused_in_gguf(tensors: Mapping[str, Array]) -> dict[str, Array]:
+    """The tensors of a GGUF file with gate and up of all experts in one."""
+    kept = {name: tensor for name, tensor in tensors.items() if name not in (_GATE, _UP)}
+    return {**kept, _GATE_UP: np.concatenate([tensors[_GATE], tensors[_UP]], axis=1)}
+
+
+def test_gate_and_up_of_a_gguf_file_may_be_one_tensor(tmp_path: Path) -> None:
+    parameters = _parameters(3, 32, 64)
+    write_parameters(parameters, tmp_path / "parameters.json")
+    tensors = checkpoint_layouts(parameters)["gguf"]
+    apart, fused = (
+        _imported(tmp_path / name, _write(tmp_path / f"of_{name}", "gguf", each))
+        for name, each in (("apart", tensors), ("fused", _fused_in_gguf(tensors)))
+    )
+    assert [path.read_bytes() for path in fused] == [path.read_bytes() for path in apart]
+
+
+def test_fused_experts_of_a_gguf_file_that_cannot_be_are_told(tmp_path: Path) -> None:
+    parameters = _parameters(2, 32, 64, shared=False)
+    write_parameters(parameters, tmp_path / "parameters.json")
+    tensors = checkpoint_layouts(parameters)["gguf"]
+    fused = _fused_in_gguf(tensors)
+    uneven, both = {**fused, _GATE_UP: fused[_GATE_UP][:, :127]}, {**fused, _UP: tensors[_UP]}
+    for name, each, message in (
+        ("uneven", uneven, r"ffn_gate_up_exps\.weight is \[2, 127, 32\], which is not gate and up"),
+        ("both", both, r"there are both blk\.0\.ffn_up_exps\.weight and blk\.0\.ffn_gate_up_exps\.weight"),
+        ("other", {**fused, _GATE_UP: fused[_GATE_UP][:, :64]}, "does not fit the model"),
+    ):
+        with pytest.raises(StageError, match=message):
+            _imported(tmp_path / name, _write(tmp_path / f"of_{name}", "gguf", each))
 
 
 @pytest.mark.parametrize(

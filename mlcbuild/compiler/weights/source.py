@@ -55,17 +55,22 @@ def open_source(path: Path) -> WeightSource:
         if chosen[0].name.endswith(".index.json"):
             from mlcbuild.compiler.weights.sharded import ShardedCheckpoint
 
-            return _dequantizing(ShardedCheckpoint(chosen[0], open_file=_open_file))
-        return _dequantizing(_open_file(*chosen))
+            return _unpacked(ShardedCheckpoint(chosen[0], open_file=_open_file))
+        return _unpacked(_open_file(*chosen))
     if not path.exists():
         raise StageError(f"the weights {path} do not exist")
-    return _dequantizing(_open_file(path))
+    return _unpacked(_open_file(path))
 
 
-def _dequantizing(source: WeightSource) -> WeightSource:
+def _unpacked(source: WeightSource) -> WeightSource:
+    """The source with tensors as the models' parameters know them."""
+    if source.has_gguf_names:
+        from mlcbuild.compiler.weights.fused_experts import with_experts_apart
+
+        return with_experts_apart(source)
     from mlcbuild.compiler.weights.mxfp4 import with_mxfp4
 
-    return source if source.has_gguf_names else with_mxfp4(source)
+    return with_mxfp4(source)
 
 
 def open_adapter_file(path: Path) -> WeightSource:
