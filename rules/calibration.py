@@ -206,6 +206,7 @@ class CalibrationMethod:
 
     `refusal` says why a scheme cannot be calibrated by it, "" where it can; `is_default` whether a scheme is, where a
     target names no method. `declare` declares what is done once for a target, and returns what is done with each shard.
+    `attributes` are those that only this method reads.
     """
 
     name: str
@@ -213,6 +214,7 @@ class CalibrationMethod:
     refusal: Callable[[QuantizationScheme], str]
     is_default: Callable[[QuantizationScheme], bool]
     declare: Callable[[RuleContext, CalibrationInputs], CalibrateShard]
+    attributes: tuple[Attribute, ...] = ()
 
 
 @cache
@@ -267,7 +269,7 @@ def calibration_attributes() -> tuple[Attribute, ...]:
         + " ".join(f"{name}: {each.doc}" for name, each in methods().items())
         + " Left out: what the quantization asks for.",
     )
-    return (CALIBRATION, method)
+    return (CALIBRATION, method, *(attribute for each in methods().values() for attribute in each.attributes))
 
 
 @dataclass(frozen=True, kw_only=True)
