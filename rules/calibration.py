@@ -299,6 +299,10 @@ def calibration_of(
     method = method_of(context, quantization)
     if method is None:
         return None
+    for other in methods().values():
+        for attribute in other.attributes:
+            if other is not method and context.target.has(attribute.name):
+                context.report(f"{attribute.name} is of {other.name}, not of {method.name}", attribute=attribute.name)
     text = context.required(CALIBRATION.name, CalibrationTextInfo)
     statistics = observe_model(context, model, text, parameters=parameters, shards=shards)
     calibrate = method.declare(

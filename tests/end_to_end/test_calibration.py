@@ -1,0 +1,74 @@
+"""A build with calibration, from a model's file and a text to its weights: what is shared, and what a change reruns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.compiler.tiny_models import checkpoint, write_gguf
+from tests.end_to_end.kernel_cache import KernelCache
+from tests.end_to_end.world import World
+
+_HEAD = """\
+[workspace]
+name = "example"
+
+[[model]]
+name = "model"
+source = "tiny.gguf"
+
+[[calibration_text]]
+name = "text"
+texts = ["text.txt"]
+samples = 4
+tokens = 16
+shards = 2
+"""
+_WEIGHTS = """
+[[quantized_weights]]
+name = "{name}"
+model = ":model"
+quantization = "{quantization}"
+{more}
+"""
+_CALIBRATED = 'calibration = ":text"'
+
+
+def _table(name: str, quantization: str, *lines: str) -> str:
+    return _WEIGHTS.format(name=name, quantization=quantization, more="\n".join(lines))
+
+
+@pytest.mark.slow
+def test_weights_are_calibrated_by_an_attribute(tmp_path: Path, kernel_cache: KernelCache) -> None:
+    world = World(tmp_path)
+    write_gguf(world.root / "tiny.gguf", checkpoint())
+    world.write("text.txt", "".join(f"The {number}th sentence of a text is here. " for number in range(40)))
+    tables = (
+        _table("plain", "q4f16_1"),
+        _table("awq", "q4f16_1", _CALIBRATED),
+        _table("smooth", "q8f16_1", _CALIBRATED, 'calibration_method = "smoothquant"'),
+        _table("smooth-plain", "q8f16_1"),
+    )
+    world.write("BUILD.toml", _HEAD + "".join(tables))
+    with kernel_cache.used_by(world.root, world.cache):
+        done = world.build(":all")
+        assert done.code == 0, done.err
+
+    def shard(name: str) -> bytes:
+        return (world.output(name) / "params_shard_0.bin").read_bytes()
+
+    for calibrated, plain in (("awq", "plain"), ("smooth", "smooth-plain")):
+        assert len(shard(calibrated)) == len(shard(plain))
+        assert shard(calibrated) != shard(plain)
+    first = {name: shard(name) for name in ("awq", "smooth")}
+    assert world.build(":all").actions.keys() == {"up_to_date"}
+
+    # Another machine, with two workers and no results but those of kernels, makes the same bytes.
+    other = World(tmp_path / "other")
+    for name in ("tiny.gguf", "text.txt", "BUILD.toml"):
+        other.write(name, (world.root / name).read_bytes())
+    kernel_cache.lend(other.cache)
+    done = other.mlcbuild("build", "--jobs", "2", ":awq", ":smooth")
+    assert done.code == 0, done.err
+    assert {name: (other.output(name) / "params_shard_0.bin").read_bytes() for name in first} == first

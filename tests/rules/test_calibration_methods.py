@@ -1,0 +1,82 @@
+"""Methods of calibration: the actions that they declare, and what is refused when a workspace is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mlcbuild.engine.action import DerivedArtifact, Discovery
+from mlcbuild.errors import WorkspaceErrors
+from mlcbuild.rules import schemes
+from mlcbuild.rules.calibration import methods
+from tests.rules.model_workspaces import maker, model_workspace
+from tests.rules.world import action, analysed
+
+_TEXT = '[[calibration_text]]\nname = "text"\ntexts = ["text.txt"]\nobserved_on = ":v3"\n'
+
+
+def _workspace(root: Path, *lines: str, quantization: str = "q4f16_1") -> Path:
+    more = "".join(f"{line}\n" for line in lines)
+    target = f'[[quantized_weights]]\nname = "w"\nmodel = ":m"\nquantization = "{quantization}"\n{more}'
+    return model_workspace(root, _TEXT + target, **{"models/text.txt": "a text"})
+
+
+def _discovered(root: Path, *lines: str, quantization: str = "q4f16_1") -> Discovery:
+    """What the manifest of two imported shards announces."""
+    analysis = analysed(_workspace(root, *lines, quantization=quantization), "//models:w")
+    importing = action(analysis, "ImportWeights")
+    assert importing.discoverer is not None
+    shards = '{"version": 1, "shards": [{"file": "shard_00000"}, {"file": "shard_00001"}]}'
+    return importing.discoverer(discovering=importing.identifier, manifest=shards.encode())
+
+
+@pytest.mark.parametrize(
+    ("lines", "search"),
+    [(("",), "SearchScales"), (('calibration_method = "smoothquant"', "smoothing = 0.75"), "SmoothScales")],
+)
+def test_a_search_comes_before_the_shards_and_a_change_before_each_quantize(
+    tmp_path: Path, lines: tuple[str, ...], search: str
+) -> None:
+    workspace = _workspace(tmp_path, 'calibration = ":text"', *lines)
+    analysis = analysed(workspace, "//models:w")
+    searching = action(analysis, search)
+    from_actions = {item.path.split("/")[1]: item for item in searching.inputs if item.path.startswith("in/")}
+    assert maker(from_actions["statistics"]) == action(analysis, "MergeStatistics").identifier
+    found = _discovered(tmp_path, 'calibration = ":text"', *lines)
+    applied = [each for each in found.actions if each.mnemonic == "ApplyScales"]
+    quantized = [each for each in found.actions if each.mnemonic == "Quantize"]
+    assert len(applied) == len(quantized) == 2
+    for change, quantize in zip(applied, quantized, strict=True):
+        makers = {item.artifact.action for item in quantize.inputs if isinstance(item.artifact, DerivedArtifact)}
+        assert change.identifier in makers
+        assert any(identifier.endswith("ListMadeParameters") for identifier in makers)
+        assert searching.identifier in {
+            item.artifact.action for item in change.inputs if isinstance(item.artifact, DerivedArtifact)
+        }
+
+
+def test_the_strength_of_smoothing_is_checked(tmp_path: Path) -> None:
+    smooth = ('calibration = ":text"', 'calibration_method = "smoothquant"')
+    with pytest.raises(WorkspaceErrors, match=r"`smoothing` is 1\.5, and not from 0 to 1"):
+        analysed(_workspace(tmp_path, *smooth, "smoothing = 1.5"), "//models:w")
+    with pytest.raises(WorkspaceErrors, match="smoothing is of smoothquant, not of awq"):
+        analysed(_workspace(tmp_path, 'calibration = ":text"', "smoothing = 0.5"), "//models:w")
+
+
+def test_a_scheme_that_a_method_does_not_fit_is_refused_with_what_does(tmp_path: Path) -> None:
+    awq = ('calibration = ":text"', 'calibration_method = "awq"')
+    with pytest.raises(WorkspaceErrors, match="awq does not calibrate q0f16"):
+        analysed(_workspace(tmp_path, *awq, quantization="q0f16"), "//models:w")
+    with pytest.raises(WorkspaceErrors, match="awq does not calibrate e4m3_e4m3_f16"):
+        analysed(_workspace(tmp_path, *awq, quantization="e4m3_e4m3_f16"), "//models:w")
+
+
+def test_every_scheme_of_integers_has_a_default_and_only_one() -> None:
+    for name in schemes.NAMES:
+        scheme = schemes.scheme(name)
+        defaults = [method.name for method in methods().values() if method.is_default(scheme)]
+        assert len(defaults) <= 1
+        assert not [method for method in defaults if methods()[method].refusal(scheme)]
+        if scheme.kind in ("group-quant", "awq", "ft-quant"):
+            assert defaults == ["awq"]
