@@ -31,6 +31,7 @@ from mlcbuild.rules.configured_model import ConfiguredModel, configure
 from mlcbuild.rules.families import model_plugins
 from mlcbuild.rules.imported_weights import source_of
 from mlcbuild.rules.optimization import LEVELS
+from mlcbuild.rules.precision import TargetPrecision
 from mlcbuild.rules.providers import FilesInfo, ModelInfo, Provider
 from mlcbuild.rules.rule import RuleContext, stage_action
 from mlcbuild.workspace.schema import Attribute, AttributeKind
@@ -285,7 +286,7 @@ def calibration_of(
     context: RuleContext,
     model: ModelInfo,
     *,
-    quantization: str,
+    precision: TargetPrecision,
     parameters: DerivedArtifact,
     shards: DiscoveredArtifacts,
 ) -> ShardCalibration | None:
@@ -296,6 +297,14 @@ def calibration_of(
         if methods() and context.target.has("calibration_method"):
             context.report("calibration_method needs a `calibration`", attribute="calibration_method")
         return None
+    if precision.precision is not None:
+        context.report(
+            "a target of several schemes cannot be calibrated",
+            attribute=CALIBRATION.name,
+            advice=("leave `calibration` out, or choose one scheme",),
+        )
+        return None
+    (quantization,) = precision.names
     method = method_of(context, quantization)
     if method is None:
         return None

@@ -10,6 +10,7 @@ from mlcbuild.engine.action import DerivedArtifact, JsonValue
 from mlcbuild.rules import schemes
 from mlcbuild.rules.backend import PlatformInfo, backends
 from mlcbuild.rules.legality import dtype_error
+from mlcbuild.rules.precision import TargetPrecision, one_scheme, target_precision
 from mlcbuild.rules.providers import ModelInfo
 from mlcbuild.rules.rule import RuleContext
 from mlcbuild.workspace.schema import PLATFORM
@@ -18,18 +19,19 @@ from mlcbuild.workspace.schema import PLATFORM
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfiguredModel:
     """`model` is model.json with the target's sizes, and `window` the sliding window of them. `parameters` is the
-    model's own list: whoever takes it waits for the check."""
+    model's own list: whoever takes it waits for the check. `precision` is how they are stored."""
 
     model: DerivedArtifact
     parameters: DerivedArtifact
     window: DerivedArtifact
+    precision: TargetPrecision
 
 
 def configure(
     context: RuleContext,
     model: ModelInfo,
     *,
-    quantization: str,
+    quantization: str | None = None,
     overrides: Mapping[str, JsonValue] | None = None,
     platform: PlatformInfo | None = None,
     part: str = "",
@@ -37,15 +39,18 @@ def configure(
     """Declare the action that applies and checks overrides and quantization, one a target, or one a library of it,
     whose word is `part` (`RuleContext.stage`).
 
-    `platform` is None where no library is made. Reports what can be told of a model that is at hand, and of the
-    quantization on the platform; what the platform cannot do is illegal.
+    `quantization` is a scheme, None for what the target's attribute says. `platform` is None where no library is made.
+    Reports what can be told of a model that is at hand, and of the quantization on the platform; what the platform
+    cannot do is illegal.
     """
-    scheme, checked = schemes.scheme(quantization), dict(overrides or {})
+    precision, scheme = target_precision(context, model) if quantization is None else one_scheme(model, quantization)
+    checked = dict(overrides or {})
     backend = None if platform is None else backends()[platform.kind]
     kinds, windows = (None, True) if backend is None else (list(backend.kv_state_kinds), backend.sliding_windows)
-    if platform is not None and (wrong := dtype_error(scheme, platform)) is not None:
+    first = schemes.scheme(precision.names[0])  # all compute in its type
+    if platform is not None and (wrong := dtype_error(first, platform)) is not None:
         context.report_illegal(wrong, attribute="quantization", advice=("see `mlcbuild info --legal`",))
-    if model.known is not None:
+    if model.known is not None and scheme is not None:
         _, invalid = configured_with(
             model.known.description,
             model.known.parameters,
@@ -57,17 +62,19 @@ def configure(
         for one in invalid:
             report = context.report_illegal if one.attribute == PLATFORM else context.report
             report(one.error.message, attribute=one.attribute, advice=one.error.advice)
+    stage = precision.stage("mlcbuild.compiler.stages.configure_model:run")
     configured = context.stage(
         "ConfigureModel",
-        "mlcbuild.compiler.stages.configure_model:run",
-        inputs={"model": model.model, "parameters": model.parameters},
+        stage.function,
+        inputs={"model": precision.model, "parameters": model.parameters, **stage.inputs},
         outputs={"model_out": "model.json", "parameters_out": "parameters.json", "window": "window.json"},
         parameters={"overrides": checked, "kv_state_kinds": kinds, "sliding_windows": windows},
-        plugins={"scheme": schemes.plugin(quantization)},
+        plugins=stage.plugins,
         part=part,
     )
     return ConfiguredModel(
         model=configured.output("out/model.json"),
         parameters=configured.output("out/parameters.json"),
         window=configured.output("out/window.json"),
+        precision=precision,
     )

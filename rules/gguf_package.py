@@ -6,30 +6,30 @@ The actions of `quantized_weights` → DescribeGGUF → WriteGGUF: the same shar
 from __future__ import annotations
 
 from mlcbuild.engine.action import Artifact
-from mlcbuild.rules import schemes
 from mlcbuild.rules.calibration import calibration_attributes
 from mlcbuild.rules.configured_model import ConfiguredModel, configure
 from mlcbuild.rules.exact_formats import check_exact, check_gguf
 from mlcbuild.rules.families import family_plugins
+from mlcbuild.rules.precision import QUANTIZATION
 from mlcbuild.rules.providers import FilesInfo, ModelInfo, WeightsInfo
-from mlcbuild.rules.quantized_weights import QUANTIZATION, quantize
+from mlcbuild.rules.quantized_weights import quantize
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
 
 
 def implement(context: RuleContext) -> Providers:
-    model, quantization = context.required("model", ModelInfo), context.target.string("quantization")
-    check_exact(context, quantization, format_name="GGUF")
+    model = context.required("model", ModelInfo)
     check_gguf(context, model)
-    configured = configure(context, model, quantization=quantization)
-    weights = quantize(context, model, configured, quantization=quantization, encode="raw")
+    configured = configure(context, model)
+    for scheme in configured.precision.names:
+        check_exact(context, scheme, format_name="GGUF")
+    weights = quantize(context, model, configured, encode="raw")
     name = f"{context.label.name.rpartition('/')[2]}.gguf"
-    return (FilesInfo(files=((name, _write(context, model, configured, weights, quantization)),)),)
+    written = _write(context, model, configured, weights)
+    return (FilesInfo(files=((name, written), *configured.precision.files)),)
 
 
-def _write(
-    context: RuleContext, model: ModelInfo, configured: ConfiguredModel, weights: WeightsInfo, quantization: str
-) -> Artifact:
+def _write(context: RuleContext, model: ModelInfo, configured: ConfiguredModel, weights: WeightsInfo) -> Artifact:
     assert model.tokenizer is not None  # a model with weights has a source, and a source has a tokenizer
     described = context.stage(
         "DescribeGGUF",
@@ -43,17 +43,19 @@ def _write(
         outputs={"header": "header.json"},
         plugins={"families": family_plugins()},
     )
+    stage = configured.precision.stage("mlcbuild.compiler.stages.write_gguf:run", "encoder")
     written = context.stage(
         "WriteGGUF",
-        "mlcbuild.compiler.stages.write_gguf:run",
+        stage.function,
         inputs={
             "header": described.output("out/header.json"),
             "parameters": configured.parameters,
             "index": weights.index,
             "shards": weights.shards,
+            **stage.inputs,
         },
         outputs={"gguf": "model.gguf"},
-        plugins={"scheme": schemes.plugin(quantization), "encoder": schemes.scheme(quantization).encoder},
+        plugins=stage.plugins,
     )
     return written.output("out/model.gguf")
 

@@ -8,15 +8,14 @@ What is a backend's own is in `rules/backends/`; for a GPU each kernel goes on a
 from __future__ import annotations
 
 from mlcbuild.compiler.models.sizes import OVERRIDE_RANGES
-from mlcbuild.rules import schemes
 from mlcbuild.rules.backend import PlatformInfo
 from mlcbuild.rules.compiled_module import compile_module
 from mlcbuild.rules.configured_model import ConfiguredModel, configure
 from mlcbuild.rules.families import model_plugins
 from mlcbuild.rules.optimization import LEVELS
 from mlcbuild.rules.passes import CompilerPassInfo
+from mlcbuild.rules.precision import QUANTIZATION
 from mlcbuild.rules.providers import FilesInfo, LibraryInfo, ModelInfo
-from mlcbuild.rules.quantized_weights import QUANTIZATION
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
 
@@ -89,7 +88,6 @@ def configure_library(context: RuleContext, model: ModelInfo, platform: Platform
     return configure(
         context,
         model,
-        quantization=context.target.string("quantization"),
         overrides=dict(context.target.table("overrides")),
         platform=platform,
     )
@@ -99,19 +97,15 @@ def compile_library(
     context: RuleContext, model: ModelInfo, configured: ConfiguredModel, platform: PlatformInfo
 ) -> LibraryInfo:
     """Declare the actions from a model to its library, in the order data flows."""
-    quantization = context.target.string("quantization")
+    stage = configured.precision.stage("mlcbuild.compiler.stages.export:run", "reader")
     export = context.stage(
         "Export",
-        "mlcbuild.compiler.stages.export:run",
+        stage.function,
         # Without the target's sizes: overrides do not export again.
-        inputs={"model": model.model, "parameters": configured.parameters},
+        inputs={"model": configured.precision.model, "parameters": configured.parameters, **stage.inputs},
         outputs={"module": "module.json", "metadata": "metadata.json"},
         parameters={"hidden_states": context.target.boolean("hidden_states")},
-        plugins={
-            "models": model_plugins(),
-            "scheme": schemes.plugin(quantization),
-            "reader": schemes.scheme(quantization).reader,
-        },
+        plugins={"models": model_plugins(), **stage.plugins},
         toolchains=("tvm",),
     )
     return compile_module(

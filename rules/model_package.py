@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from mlcbuild.rules import schemes
 from mlcbuild.rules.calibration import calibration_attributes
 from mlcbuild.rules.model_library import LIBRARY_ATTRIBUTES, compile_library, configure_library, platform_of
 from mlcbuild.rules.providers import ExecutableInfo, FilesInfo, ModelInfo, PackageInfo
@@ -13,18 +12,18 @@ from mlcbuild.workspace.schema import RuleSchema
 
 def implement(context: RuleContext) -> Providers:
     model = context.required("model", ModelInfo)
-    quantization = context.target.string("quantization")
     platform = platform_of(context)
     configured = configure_library(context, model, platform)
-    weights = quantize(context, model, configured, quantization=quantization, encode=context.target.string("encode"))
+    weights = quantize(context, model, configured, encode=context.target.string("encode"))
     compiled = compile_library(context, model, configured, platform)
     assert model.tokenizer is not None  # a model with weights has a source, and a source has a tokenizer
+    stage = configured.precision.stage("mlcbuild.compiler.stages.gen_config:run")
     generated = context.stage(
         "GenConfig",
-        "mlcbuild.compiler.stages.gen_config:run",
-        inputs={"model": configured.model, "config": model.config, "tokenizer": model.tokenizer},
+        stage.function,
+        inputs={"model": configured.model, "config": model.config, "tokenizer": model.tokenizer, **stage.inputs},
         outputs={"chat_config": "mlc-chat-config.json", "tokenizer_files": "tokenizer/"},
-        plugins={"scheme": schemes.plugin(quantization)},
+        plugins=stage.plugins,
     )
     files = FilesInfo(
         files=(
@@ -33,6 +32,7 @@ def implement(context: RuleContext) -> Providers:
             (f"lib{platform.library_suffix}", compiled.library),
             ("mlc-chat-config.json", generated.output("out/mlc-chat-config.json")),
             ("tensor-cache.json", weights.index),
+            *configured.precision.files,
         )
     )
     return (compiled, weights, files, ExecutableInfo(), PackageInfo(platform=platform))

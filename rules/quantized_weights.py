@@ -9,21 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mlcbuild.engine.action import DerivedArtifact, DiscoveredArtifacts, Discovery
-from mlcbuild.rules import schemes
 from mlcbuild.rules.calibration import ShardCalibration, calibration_attributes, calibration_of
 from mlcbuild.rules.configured_model import ConfiguredModel, configure
 from mlcbuild.rules.imported_weights import ImportedShards, import_weights, imported_shards
+from mlcbuild.rules.precision import QUANTIZATION, TargetPrecision
 from mlcbuild.rules.providers import FilesInfo, ModelInfo, WeightsInfo
 from mlcbuild.rules.rule import Providers, Rule, RuleContext, stage_action
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
 
-QUANTIZATION = Attribute(
-    name="quantization",
-    kind=AttributeKind.CHOICE,
-    allowed=schemes.NAMES,
-    mandatory=True,
-    doc="How matrices are stored, by MLC-LLM's names; those that begin with q0 do not quantize.",
-)
 ENCODE = Attribute(
     name="encode",
     kind=AttributeKind.CHOICE,
@@ -41,13 +34,14 @@ class QuantizeShards:
     owner: str
     imported: ImportedShards
     parameters: DerivedArtifact
-    quantization: str
+    precision: TargetPrecision
     encode: str
     calibration: ShardCalibration | None = None
 
     def __call__(self, *, discovering: str, manifest: bytes) -> Discovery:
         imported = self.imported(discovering=discovering, manifest=manifest)
         ((_, shards),) = imported.groups
+        stage = self.precision.stage("mlcbuild.compiler.stages.quantize:run", "encoder")
         actions, calibrations = [], []
         for index, shard in enumerate(shards):
             assert isinstance(shard, DerivedArtifact)
@@ -60,21 +54,19 @@ class QuantizeShards:
                 stage_action(
                     f"{self.owner} Quantize {index}",
                     "Quantize",
-                    "mlcbuild.compiler.stages.quantize:run",
+                    stage.function,
                     owner=self.owner,
                     inputs={
                         "shard": given,
                         "parameters": parameters,
+                        **stage.inputs,
                     },
                     outputs={
                         "shard_out": f"params_shard_{index}.bin",
                         "records": f"records_{index:05d}.json",
                     },
                     parameters={"encode": self.encode, "index": index},
-                    plugins={
-                        "scheme": schemes.plugin(self.quantization),
-                        "encoder": schemes.scheme(self.quantization).encoder,
-                    },
+                    plugins=stage.plugins,
                 )
             )
         made = tuple(
@@ -91,15 +83,13 @@ class QuantizeShards:
         )
 
 
-def quantize(
-    context: RuleContext, model: ModelInfo, configured: ConfiguredModel, *, quantization: str, encode: str
-) -> WeightsInfo:
+def quantize(context: RuleContext, model: ModelInfo, configured: ConfiguredModel, *, encode: str) -> WeightsInfo:
     """Declare the actions from a model's source to its quantized shards, calibrated where the target says so. Raises
     WorkspaceError for a bare shape."""
     calibration = calibration_of(
         context,
         model,
-        quantization=quantization,
+        precision=configured.precision,
         parameters=configured.parameters,
         shards=imported_shards(context),
     )
@@ -111,21 +101,23 @@ def quantize(
             owner=str(context.label),
             imported=ImportedShards(owner=str(context.label), parameters=configured.parameters, lora=model.lora),
             parameters=configured.parameters,
-            quantization=quantization,
+            precision=configured.precision,
             encode=encode,
             calibration=calibration,
         ),
     )
+    stage = configured.precision.stage("mlcbuild.compiler.stages.index_weights:run")
     index = context.stage(
         "IndexWeights",
-        "mlcbuild.compiler.stages.index_weights:run",
+        stage.function,
         inputs={
             "records": DiscoveredArtifacts(action=imported.identifier, group="records"),
             "parameters": configured.parameters,
+            **stage.inputs,
         },
         outputs={"index": "tensor-cache.json"},
         parameters={"encode": encode},
-        plugins={"scheme": schemes.plugin(quantization)},
+        plugins=stage.plugins,
     )
     return WeightsInfo(
         index=index.output("out/tensor-cache.json"),
@@ -134,10 +126,11 @@ def quantize(
 
 
 def implement(context: RuleContext) -> Providers:
-    model, quantization = context.required("model", ModelInfo), context.target.string("quantization")
-    configured = configure(context, model, quantization=quantization)
-    weights = quantize(context, model, configured, quantization=quantization, encode=context.target.string("encode"))
-    return (weights, FilesInfo(files=(("tensor-cache.json", weights.index), ("", weights.shards))))
+    model = context.required("model", ModelInfo)
+    configured = configure(context, model)
+    weights = quantize(context, model, configured, encode=context.target.string("encode"))
+    index, shards = ("tensor-cache.json", weights.index), ("", weights.shards)
+    return (weights, FilesInfo(files=(index, shards, *configured.precision.files)))
 
 
 QUANTIZED_WEIGHTS = Rule(

@@ -47,6 +47,8 @@ NAMES = frozenset(
         "mlcbuild.compiler.models.resolving",
         "mlcbuild.compiler.models.sizes",
         "mlcbuild.compiler.phases.places",
+        "mlcbuild.compiler.quantization.mixed.precision",
+        "mlcbuild.compiler.quantization.mixed.scheme",
         "mlcbuild.compiler.quantization.scheme",
         "mlcbuild.compiler.tokenizer.from_gguf",
         "mlcbuild.compiler.weights.adapter",

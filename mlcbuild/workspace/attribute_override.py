@@ -38,6 +38,8 @@ class AttributeOverride:
             value = toml_rs.loads(f"value = {self.text}")["value"]
         except (toml_rs.TOMLDecodeError, KeyError):
             return self.text
+        if attribute.by_pattern and type(value) is dict:
+            return value
         return self.text if attribute.kind in _TEXTS and type(value) is not str else value
 
 

@@ -15,9 +15,8 @@ from mlcbuild.workspace.matrix_axes import NO_CELL, Cell
 from mlcbuild.workspace.schema import PLATFORM, Attribute, AttributeKind, AttributeValue, RuleSchema
 from mlcbuild.workspace.settings import CONFIGURATION_TABLE, WorkspaceSettings
 from mlcbuild.workspace.toml import Origin
+from mlcbuild.workspace.values import DEFAULT as DEFAULT_BRANCH
 from mlcbuild.workspace.values import Reference, ValueReader, describe
-
-DEFAULT_BRANCH = "default"
 
 PLATFORM_KEY = Attribute(name="select", kind=AttributeKind.LABEL, provides=(PLATFORM,), doc="A platform by its label.")
 
@@ -70,8 +69,7 @@ class Resolver:
         if not found[1]:
             if name in table:
                 raw, where = table[name], origin.at(name)
-                depends = type(raw) is dict and not attribute.is_table
-                found = self._read(attribute, raw, where, reader, cell, platform, depends=depends)
+                found = self._written(attribute, raw, where, reader, cell, platform)
             elif "select" in table and type(table["select"]) is dict and name in table["select"]:
                 raw, where = table["select"][name], origin.at("select", name)
                 found = self._read(attribute, raw, where, reader, cell, platform, depends=True)
@@ -112,8 +110,33 @@ class Resolver:
             references=self.references,
             paths=self.paths,
         )
+        return self._written(attribute, raw, where, reader, NO_CELL, platform)
+
+    def _written(
+        self, attribute: Attribute, raw: Any, where: Origin, reader: ValueReader, cell: Cell, platform: Label | None
+    ) -> Resolved:
+        """Read a value that may be a table of values by platform or configuration."""
         depends = type(raw) is dict and not attribute.is_table
-        return self._read(attribute, raw, where, reader, NO_CELL, platform, depends=depends)
+        if depends and attribute.by_pattern:
+            keys = [key for key in raw if key != DEFAULT_BRANCH]
+            patterns = [key for key in keys if not self._is_chooser(key)]
+            if patterns and len(patterns) < len(keys):
+                other = next(key for key in keys if key not in patterns)
+                self.errors.add(
+                    f'"{attribute.name}" of {reader.owner} has keys of two kinds: "{other}" is a platform or '
+                    f'configuration, "{patterns[0]}" a pattern of names',
+                    where.at(patterns[0]),
+                    f'write a table of patterns for each platform or configuration: "{other}" = '
+                    f'{{ {DEFAULT_BRANCH} = …, "{patterns[0]}" = … }}',
+                    of_key=True,
+                )
+                return INVALID
+            depends = not patterns
+        return self._read(attribute, raw, where, reader, cell, platform, depends=depends)
+
+    def _is_chooser(self, key: str) -> bool:
+        """Whether a key names a platform or a configuration. The names of parameters have neither ":" nor "/"."""
+        return ":" in key or "/" in key or key in self.settings.configurations
 
     def _read(
         self,

@@ -41,6 +41,8 @@ class Reference(NamedTuple):
 
 
 _STRING = AttributeKind.STRING
+DEFAULT = "default"
+"""The key for all else, of values by platform or configuration and of those by patterns of names."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,11 +85,10 @@ class ValueReader:
             value = self._number(attribute, raw, origin)
         elif kind is AttributeKind.BOOLEAN:
             value = self._of_type(attribute, raw, origin, bool)
+        elif kind is AttributeKind.CHOICE:
+            value = self._choice(attribute, raw, origin)
         else:
             value = self._of_type(attribute, raw, origin, str)
-            if kind is AttributeKind.CHOICE and value is not None and value not in attribute.allowed:
-                self.unknown(attribute.name, raw, attribute.allowed, origin)
-                return None
         if attribute.range_text and isinstance(value, (int, float)) and not attribute.allows_number(value):
             self.errors.add(f'"{attribute.name}" must be {attribute.range_text}, not {raw}, in {self.owner}', origin)
             return None
@@ -104,6 +105,30 @@ class ValueReader:
         """Add an error for a value of the wrong type."""
         wanted = wanted or f"be {_WANTED[attribute.kind]}"
         self.errors.add(f'"{attribute.name}" must {wanted}, not {describe(raw)}, in {self.owner}', origin)
+
+    def _choice(self, attribute: Attribute, raw: Any, origin: Origin) -> AttributeValue | None:
+        if attribute.by_pattern and type(raw) is dict:
+            return self._choices(attribute, raw, origin)
+        if attribute.file_suffix and type(raw) is str and raw.endswith(attribute.file_suffix):
+            return self._path(attribute, raw, origin)
+        value: str | None = self._of_type(attribute, raw, origin, str)
+        if value is not None and value not in attribute.allowed:
+            self.unknown(attribute.name, value, attribute.allowed, origin)
+            return None
+        return value
+
+    def _choices(self, attribute: Attribute, raw: dict[str, Any], origin: Origin) -> Mapping[str, str] | None:
+        """Choices by patterns of names, in the order in which they are written."""
+        wrong = [key for key, value in raw.items() if type(value) is not str or value not in attribute.allowed]
+        for key in wrong:
+            if type(raw[key]) is str:
+                self.unknown(attribute.name, raw[key], attribute.allowed, origin.at(key))
+            else:
+                self.wrong_type(attribute, raw[key], origin.at(key), wanted=f'have a string for "{key}"')
+        if DEFAULT not in raw:
+            advice = f"add {DEFAULT} = …, for all names that match no pattern"
+            self.errors.add(f'"{attribute.name}" of {self.owner} lacks "{DEFAULT}"', origin, advice)
+        return None if wrong or DEFAULT not in raw else dict(raw)
 
     def _number(self, attribute: Attribute, raw: Any, origin: Origin) -> float | None:
         """Finite numbers only: TOML also has infinities and not-a-number."""

@@ -17,7 +17,7 @@ they should is for `test_float8.py` to see, to the bit.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ _PRODUCTS_A_LAYER = 4
 
 def check_logits(
     config: dict[str, Any],
-    quantization: str,
+    quantization: str | Mapping[str, str],
     directory: Path,
     *,
     kernel_store: Path,
@@ -48,7 +48,7 @@ def check_logits(
     """Compile a model with random weights for this processor, and compare the logits of its entry functions with
     those of transformers. Returns the largest difference. `known` are a model of transformers that computes the same,
     and the stored weights, where it has no class of the model's type."""
-    scheme = schemes.scheme(quantization)
+    scheme = schemes.scheme(quantization) if isinstance(quantization, str) else schemes.mixed(config, quantization)
     model = random_model(config) if known is None else known[0]
     weights = store(model, scheme) if known is None else known[1]
     path = compile_library(config, quantization, CPU_TARGET, directory, kernel_store=kernel_store)

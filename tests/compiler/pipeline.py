@@ -18,6 +18,7 @@ from mlcbuild.compiler.backends.cuda import schedule as cuda_schedule
 from mlcbuild.compiler.backends.cuda.stages import compile_device, fat_binary
 from mlcbuild.compiler.backends.cuda.stages import compile_kernel as compile_gpu_kernel
 from mlcbuild.compiler.phases.pipeline import Passes
+from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 from mlcbuild.compiler.stages import (
     compile_kernel,
     export,
@@ -32,7 +33,7 @@ from mlcbuild.compiler.stages import (
 )
 from mlcbuild.plugins import plugins_in
 from tests.compiler import schemes
-from tests.compiler.resolving import model_builders, write_configured, write_resolved
+from tests.compiler.resolving import assigned, model_builders, write_assigned, write_configured, write_resolved
 
 CPU_TARGET: Mapping[str, object] = {"kind": "llvm", "mcpu": "x86-64-v3", "mtriple": "x86_64-linux-gnu"}
 CUDA_TARGET: Mapping[str, object] = {
@@ -48,7 +49,7 @@ Report = Callable[[str, float], None]
 
 def compile_library(
     config: Mapping[str, object],
-    quantization: str,
+    quantization: str | Mapping[str, str],
     target: Mapping[str, object],
     directory: Path,
     *,
@@ -65,7 +66,8 @@ def compile_library(
     Every stage's files stay in `directory`; `report` is told the seconds that each stage took. A kernel that
     `kernel_store` has, by name and for this target and `opt`, is taken from there, any other is put there: for
     libraries compiled with the same code. `architectures` are a GPU's; left out, the target's own; without any, the
-    library has the host's code alone, for device functions that something else runs. `attention` are values of
+    library has the host's code alone, for device functions that something else runs. `quantization` is a scheme, or a
+    table of them by patterns of names. `attention` are values of
     `AttentionConfig`, as JSON, instead of the family's. A `vocabulary.json` in `directory` is the tokenizer's.
     """
     directory.mkdir(parents=True, exist_ok=True)
@@ -91,7 +93,7 @@ def compile_library(
 
 
 def compile_graph(
-    quantization: str,
+    quantization: str | Mapping[str, str],
     target: Mapping[str, object],
     directory: Path,
     *,
@@ -101,11 +103,11 @@ def compile_graph(
     hidden_states: bool = False,
 ) -> None:
     """From `config.json` to `phase3.json`, in `directory`."""
-    scheme = schemes.scheme(quantization)
     run = _Timer(report)
     at = directory.joinpath
     level = {"target": dict(target)}
     write_resolved(directory, json.loads(at("config.json").read_text()))
+    scheme = scheme_in(directory, quantization)
     if attention is not None:
         document = json.loads(at("model.json").read_text())
         document["configuration"]["attention"] |= attention
@@ -122,7 +124,7 @@ def compile_graph(
         reader=schemes.reader_class(scheme),
         hidden_states=hidden_states,
     )
-    write_configured(directory, quantization, overrides)
+    write_configured(directory, scheme, overrides)
     run(
         "Phase0",
         phase0.run,
@@ -144,6 +146,11 @@ def compile_graph(
             backend=backend_passes(target, number),
             **level,
         )
+
+
+def scheme_in(directory: Path, quantization: str | Mapping[str, str]) -> QuantizationScheme:
+    """The scheme of a model in `directory`, which several schemes make other kinds of layers."""
+    return schemes.scheme(quantization) if isinstance(quantization, str) else write_assigned(directory, quantization)
 
 
 def backend_passes(target: Mapping[str, object], phase: int) -> Passes | None:
@@ -168,7 +175,8 @@ def finish_library(
     """From `phase3.json`, `metadata.phase0.json`, `model.json` and `parameters.json` to `lib.so`, in `directory`."""
     run = _Timer(report)
     at = directory.joinpath
-    write_configured(directory, json.loads(at("metadata.phase0.json").read_text())["quantization"], overrides)
+    quantization = json.loads(at("metadata.phase0.json").read_text())["quantization"]
+    write_configured(directory, assigned(directory) or schemes.scheme(quantization), overrides)
     for name in ("kernels", "scheduled", "signatures", "objects", "sources", "launches", "cubins", "device_code"):
         at(name).mkdir(exist_ok=True)
     tool = {"target": dict(target)}

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 from mlcbuild.compiler.models.checkpoints.parameters import ParameterList
 from mlcbuild.compiler.models.description import ModelDescription
 from mlcbuild.compiler.models.resolving import resolve
-from mlcbuild.compiler.stages import configure_model, resolve_model
+from mlcbuild.compiler.quantization.mixed.precision import read_precision
+from mlcbuild.compiler.quantization.mixed.scheme import MixedScheme
+from mlcbuild.compiler.quantization.scheme import QuantizationScheme
+from mlcbuild.compiler.stages import assign_precision, configure_model, resolve_model
 from mlcbuild.compiler.weights.quantized_source import FormatReader
 from mlcbuild.plugins import load_plugin
 from mlcbuild.rules.checkpoint_formats import formats, reader_plugins
@@ -51,7 +54,32 @@ def write_resolved(directory: Path, config: Mapping[str, object]) -> None:
     )
 
 
-def write_configured(directory: Path, quantization: str, overrides: Mapping[str, object] | None = None) -> None:
+def write_assigned(directory: Path, table: Mapping[str, str]) -> MixedScheme:
+    """Write `precision.json` for a table of quantization, and `model.json` anew; the scheme of these."""
+    assign_precision.run(
+        model=directory / "model.json",
+        parameters=directory / "parameters.json",
+        model_out=directory / "model.json",
+        precision_out=directory / "precision.json",
+        schemes=tuple(map(scheme, dict.fromkeys(table.values()))),
+        choices=tuple(table.items()),
+    )
+    found = assigned(directory)
+    assert found is not None
+    return found
+
+
+def assigned(directory: Path) -> MixedScheme | None:
+    """The scheme of a `precision.json`, if there is one."""
+    if not (directory / "precision.json").exists():
+        return None
+    precision = read_precision(directory / "precision.json")
+    return MixedScheme(precision=precision, schemes=tuple(map(scheme, precision.schemes)))
+
+
+def write_configured(
+    directory: Path, quantization: str | QuantizationScheme, overrides: Mapping[str, object] | None = None
+) -> None:
     """Write `configured.json`, the model of a library, beside what `write_resolved` wrote."""
     configure_model.run(
         model=directory / "model.json",
@@ -59,6 +87,6 @@ def write_configured(directory: Path, quantization: str, overrides: Mapping[str,
         model_out=directory / "configured.json",
         parameters_out=directory / "parameters.configured.json",
         window=directory / "window.json",
-        scheme=scheme(quantization),
+        scheme=scheme(quantization) if isinstance(quantization, str) else quantization,
         overrides=overrides or {},
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,9 @@ import numpy as np
 from mlcbuild.compiler.models.checkpoints.operations import AddOne
 from mlcbuild.compiler.models.checkpoints.parameters import CheckpointTensor, Parameter, TensorLayout
 from mlcbuild.compiler.models.parameter_role import ParameterRole
+from mlcbuild.compiler.quantization.mixed.encoder import MixedEncoder
+from mlcbuild.compiler.quantization.mixed.precision import Precision
+from mlcbuild.compiler.quantization.mixed.scheme import MixedScheme, assign
 from mlcbuild.compiler.quantization.scheme import Encoder, QuantizationScheme, kept_dtype
 from mlcbuild.compiler.weights.operations import carry_out
 from mlcbuild.compiler.weights.tensor import dtype_of
@@ -21,7 +25,18 @@ from tests.compiler.tiny_models import Array
 if TYPE_CHECKING:
     from mlcbuild.compiler.quantization.reader import Reader
 
-__all__ = ["NAMES", "encoder", "encoder_class", "matrix", "reader", "reader_class", "restored", "scheme", "stored"]
+__all__ = [
+    "NAMES",
+    "encoder",
+    "encoder_class",
+    "matrix",
+    "mixed",
+    "reader",
+    "reader_class",
+    "restored",
+    "scheme",
+    "stored",
+]
 
 
 def matrix(shape: tuple[int, ...], *, name: str = "w.weight", role: ParameterRole = ParameterRole.LINEAR) -> Parameter:
@@ -30,7 +45,15 @@ def matrix(shape: tuple[int, ...], *, name: str = "w.weight", role: ParameterRol
     return Parameter(name=name, role=role, shape=shape, sources=(source,))
 
 
-def encoder_class(of: QuantizationScheme) -> Callable[[QuantizationScheme], Encoder]:
+def mixed(document: Mapping[str, object], table: Mapping[str, str]) -> MixedScheme:
+    """The scheme of a model with a table of quantization."""
+    precision = Precision.of_table(table)
+    return assign(precision, parameters_of(document).parameters, list(map(scheme, precision.schemes)))
+
+
+def encoder_class(of: QuantizationScheme) -> Callable[[Any], Encoder]:
+    if isinstance(of, MixedScheme):
+        return functools.partial(MixedEncoder, encoders=list(map(encoder_class, of.schemes)))
     found: Callable[[QuantizationScheme], Encoder] = _loaded(of.encoder)
     return found
 
@@ -39,7 +62,11 @@ def encoder(of: QuantizationScheme) -> Encoder:
     return encoder_class(of)(of)
 
 
-def reader_class(of: QuantizationScheme) -> Callable[[QuantizationScheme], Reader]:
+def reader_class(of: QuantizationScheme) -> Callable[[Any], Reader]:
+    if isinstance(of, MixedScheme):
+        from mlcbuild.compiler.quantization.mixed.reader import MixedReader
+
+        return functools.partial(MixedReader, readers=list(map(reader_class, of.schemes)))
     found: Callable[[QuantizationScheme], Reader] = _loaded(of.reader)
     return found
 

@@ -227,13 +227,13 @@ class _Gatherer:
         label, rule = target.label, self.loaded.targets[target.label]
         actions = [each.action for each in self.parts.survey.actions_of(str(label))]
         delivery = self.parts.survey.deliveries[str(label)]
-        quantization = rule.get("quantization") if "quantization" in rule.schema.by_name else None
+        quantization = rule.get("quantization") if "quantization" in rule.schema.by_name else ""
         return TargetInfo(
             label=str(label),
             rule=target.rule,
             folder=delivery.directory,
             models=tuple(map(str, _models(self.loaded, self.analysis, [target]))),
-            quantization=quantization if isinstance(quantization, str) else "",
+            quantization=_quantization(quantization),
             platform=str(rule.platform) if rule.platform and PLATFORM in rule.schema.by_name else "",
             toolchains=toolchain_names(actions),
             files=tuple(self._file(delivery.directory, entry) for entry in delivery.files),
@@ -276,3 +276,8 @@ def _epoch(environment: Mapping[str, str]) -> int | None:
     if not (text.isascii() and text.isdigit() and len(text) < 12):
         raise UsageError(f'SOURCE_DATE_EPOCH is "{text}", which is no number of seconds since 1970')
     return int(text)
+
+
+def _quantization(value: object) -> str:
+    """What a target says of its quantization, in a word; of a table, its schemes."""
+    return "+".join(sorted(set(value.values()))) if isinstance(value, Mapping) else str(value or "")

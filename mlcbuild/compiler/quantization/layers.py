@@ -28,8 +28,8 @@ class Stored(nn.Module):  # type: ignore[misc]
 
     def __init__(self, shape: tuple[int, ...], *, role: ParameterRole, reader: Reader, name: str) -> None:
         self._matrix = _Matrix(name=f"{name}.weight", role=role, shape=shape)
-        self._reader = reader
-        stored = reader.scheme.stored(self._matrix)
+        self._reader = reader.of(self._matrix)
+        stored = self._reader.scheme.stored(self._matrix)
         self._names = tuple(tensor.name.removeprefix(f"{name}.") for tensor in stored)
         for own_name, tensor in zip(self._names, stored, strict=True):
             setattr(self, own_name, nn.Parameter(tensor.shape, tensor.dtype))

@@ -22,6 +22,15 @@ class Reader(ABC):
     def __init__(self, scheme: QuantizationScheme) -> None:
         self.scheme = scheme
 
+    def of(self, weight: Weight) -> Reader:  # noqa: ARG002
+        """The reader of a weight: this one, unless a scheme is made of several."""
+        return self
+
+    def layer_kind(self, name: str) -> str:  # noqa: ARG002
+        """A text that is equal for layers whose weights are read alike, by the layer's name, such as
+        `model.layers.0`."""
+        return ""
+
     @abstractmethod
     def restored(self, weight: Weight, stored: Sequence[nn.Tensor]) -> nn.Tensor:
         """The matrix (out, in) in the model's dtype. Later passes restore it inside whatever kernel reads it."""

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 
-from mlcbuild.compiler.formats.exact_forms import exact_form
 from mlcbuild.compiler.formats.gguf.blocks import blocks_of
 from mlcbuild.compiler.formats.gguf.header import read_header
 from mlcbuild.compiler.formats.gguf.tensor_plan import PlannedParameter, PlannedTensor, plan_tensors
@@ -20,6 +19,7 @@ from mlcbuild.compiler.formats.gguf.writer import write_gguf
 from mlcbuild.compiler.formats.group_integers import group_integers
 from mlcbuild.compiler.models.checkpoints.parameters import read_parameters
 from mlcbuild.compiler.quantization.group.scheme import GroupScheme
+from mlcbuild.compiler.quantization.mixed.scheme import scheme_of
 from mlcbuild.compiler.quantization.scheme import Encoder, QuantizationScheme
 from mlcbuild.compiler.weights.tensor import Array
 from mlcbuild.compiler.weights.tensor_cache import StoredWeights
@@ -37,8 +37,8 @@ def run(
     encoder: Callable[[QuantizationScheme], Encoder],
 ) -> None:
     """`scheme` and its `encoder` are plug-ins. Raises StageError for a scheme without an exact form in GGUF."""
-    begin, form = read_header(header), exact_form(scheme, format_name="GGUF")
-    planned = plan_tensors(read_parameters(parameters).parameters, begin.as_read, scheme, form)
+    begin = read_header(header)
+    planned = plan_tensors(read_parameters(parameters).parameters, begin.as_read, scheme)
     owners = {tensor.name: one for one in planned for tensor in one.tensors}
     weights, filling = StoredWeights(index, shards), TensorsToFill()
     filled: set[str] = set()
@@ -47,7 +47,7 @@ def run(
         owner = owners[wanted.name]
         if owner.parameter.name not in filled:
             filled.add(owner.parameter.name)
-            _fill(filling, owner, weights, scheme, encoder(scheme), bits=form.bits)
+            _fill(filling, owner, weights, scheme, encoder(scheme))
         return filling.take(wanted.name)
 
     write_gguf(gguf, begin, [tensor for one in planned for tensor in one.tensors], tensor)
@@ -59,15 +59,14 @@ def _fill(
     weights: StoredWeights,
     scheme: QuantizationScheme,
     encoder: Encoder,
-    *,
-    bits: int,
 ) -> None:
     parameter = planned.parameter
     stored = [weights.read(tensor) for tensor in scheme.stored(parameter)]
     if planned.in_blocks:
-        assert isinstance(scheme, GroupScheme)  # no other scheme has an exact form with integers
-        integers, scales = group_integers(scheme, parameter, stored)
-        filling.put(planned.chain, blocks_of(integers, scales, bits=bits), block=32)
+        own = scheme_of(scheme, parameter)
+        assert isinstance(own, GroupScheme)  # no other scheme has an exact form with integers
+        integers, scales = group_integers(own, parameter, stored)
+        filling.put(planned.chain, blocks_of(integers, scales, bits=planned.form.bits), block=32)
         return
     numbers = encoder.decode(parameter, stored)
     if {tensor.kind for tensor in planned.tensors} == {"F32"}:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from mlcbuild.compiler.formats.exact_forms import GROUP, ExactForm
+from mlcbuild.compiler.formats.exact_forms import GROUP, ExactForm, exact_form
 from mlcbuild.compiler.models.checkpoints.inverse import ParameterChain, chain_of
 from mlcbuild.compiler.models.checkpoints.operations import Shape
 from mlcbuild.compiler.models.checkpoints.parameters import GGUFSource, JoinedLayout, Parameter, TensorLayout
 from mlcbuild.compiler.models.parameter_role import ParameterRole
+from mlcbuild.compiler.quantization.mixed.scheme import scheme_of
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 from mlcbuild.errors import StageError
 
@@ -28,22 +29,24 @@ class PlannedTensor:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedParameter:
     """A parameter as the weights have it, and the tensors that it fills. If `in_blocks`, they hold its integers and
-    scales as they are."""
+    scales as they are, in the blocks of its scheme's `form`."""
 
     parameter: Parameter
+    form: ExactForm
     chain: ParameterChain
     tensors: tuple[PlannedTensor, ...]
     in_blocks: bool
 
 
 def plan_tensors(
-    parameters: Iterable[Parameter], as_read: Iterable[Parameter], scheme: QuantizationScheme, form: ExactForm
+    parameters: Iterable[Parameter], as_read: Iterable[Parameter], scheme: QuantizationScheme
 ) -> tuple[PlannedParameter, ...]:
     """The tensors in the order of the model's layers. `as_read` are the parameters as they are made of a file, in the
     same order. Vectors and routers are float32, as llama.cpp wants them; matrices that quantized blocks cannot say
     (their rows are not moved as a whole, or are no whole groups) are restored to the model's type.
 
-    Raises StageError for a model with a tensor that GGUF files do not have.
+    Raises StageError for a model with a tensor that GGUF files do not have, and for a scheme without an exact form in
+    them.
     """
     planned: list[PlannedParameter] = []
     seen: set[str] = set()
@@ -56,7 +59,9 @@ def plan_tensors(
             raise ValueError(f"{parameter.name} fills some tensors that another parameter does: {names}")
         seen.update(names)
         chain = chain_of(read, layouts)
-        in_blocks = form.bits > 0 and scheme.covers(parameter.role) and _fits(chain)
+        own = scheme_of(scheme, parameter)
+        form = exact_form(own, format_name="GGUF")
+        in_blocks = form.bits > 0 and own.covers(parameter.role) and _fits(chain)
         tensors = {
             tensor.name: PlannedTensor(
                 name=tensor.name, kind=_kind(parameter, tensor, form, in_blocks=in_blocks), shape=tensor.shape
@@ -64,7 +69,9 @@ def plan_tensors(
             for tensor in tensors_of(layouts)
         }
         planned.append(
-            PlannedParameter(parameter=parameter, chain=chain, tensors=tuple(tensors.values()), in_blocks=in_blocks)
+            PlannedParameter(
+                parameter=parameter, form=form, chain=chain, tensors=tuple(tensors.values()), in_blocks=in_blocks
+            )
         )
     return tuple(planned)
 

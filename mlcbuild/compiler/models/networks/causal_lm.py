@@ -110,7 +110,7 @@ class Decoder:
         self.layers = [
             make_layer(config.of_layer(number), reader, name=f"{names.layers}.{number}") for number in layers
         ]
-        self.kinds = [config.layers.kind(number) for number in layers]
+        self.kinds = [config.layers.kind(number) + reader.layer_kind(f"{names.layers}.{number}") for number in layers]
         is_recurrent = [isinstance(layer, RecurrentLayer) for layer in self.layers]
         self.places = [is_recurrent[:place].count(each) for place, each in enumerate(is_recurrent)]
         self.norm = make_norm(config.norm, config.hidden_size, dtype=reader.scheme.model_dtype)

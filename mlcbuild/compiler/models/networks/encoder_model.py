@@ -76,6 +76,7 @@ class Encoder(nn.Module):  # type: ignore[misc]
         self._norm = [make_norm(config.norm, hidden, dtype=self._dtype)]
         place(self, "embeddings.LayerNorm", self._norm[0])
         self._layers = [EncoderLayer(config, reader, name=f"{LAYERS}.{number}") for number in layers]
+        self._kinds = [reader.layer_kind(f"{LAYERS}.{number}") for number in layers]
         place(self, LAYERS, nn.ModuleList(self._layers))
         self._outliners = [Outliner("embeddings"), Outliner("encoder_layer")]
 
@@ -93,12 +94,13 @@ class Encoder(nn.Module):  # type: ignore[misc]
         parts = [*self._tables, *self._norm]
         (made,) = self._outliners[0].call(parts, embedded, given, types=(numbers, numbers))
         rows = relax.TensorType((1, tokens, self._config.hidden_size), self._dtype)
-        for layer in self._layers:
+        for layer, kind in zip(self._layers, self._kinds, strict=True):
 
             def computed(hidden: relax.Var, mask: relax.Var, layer: EncoderLayer = layer) -> tuple[nn.Tensor]:
                 return (layer.forward(nn.Tensor(_expr=hidden), nn.Tensor(_expr=mask)),)
 
-            (made,) = self._outliners[1].call(layer.parts, computed, [made, attention_mask._expr], types=(rows,))
+            given = [made, attention_mask._expr]
+            (made,) = self._outliners[1].call(layer.parts, computed, given, kind=kind, types=(rows,))
         return nn.op.reshape(nn.Tensor(_expr=made), (texts, length, self._config.hidden_size))
 
     def _embedded(self, ids: nn.Tensor, positions: nn.Tensor) -> nn.Tensor:
