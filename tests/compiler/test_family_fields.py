@@ -132,7 +132,7 @@ def test_parameters_have_mlcs_names(name: str, expected: list[str]) -> None:
         ("mixformer-sequential", {"architecture": {"block_cls": "sequential"}}, '"architecture" is'),
         ("internlm", {"rotary": {"base": 10000, "type": "yarn"}}, '"rotary" has the type "yarn"; known'),
         ("mamba2", {"hidden_act": "gelu"}, '"hidden_act" is "gelu"; only "silu" is supported'),
-        ("mamba2", {"num_heads": 4}, '"num_heads" times "head_dim" is 64; "expand" says that it is 128'),
+        ("mamba2", {"num_heads": 4}, '"num_heads" is 4, of 16 elements; "expand" says that all are 128'),
         ("mamba2", {"n_groups": 3}, '"n_groups" is 3; it has to divide "num_heads", which is 8'),
         ("mamba2", {"time_step_limit": [0.1]}, '"time_step_limit" has to be a list of two numbers'),
         ("mamba2", {"time_step_limit": [0.5, 0.1]}, '"time_step_limit" is [0.5, 0.1]; steps are not negative'),

@@ -11,20 +11,14 @@ from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, read_decoder
 from mlcbuild.compiler.models.architecture.decoder_names import DecoderNames
-from mlcbuild.compiler.models.architecture.mixture import (
-    MixtureConfig,
-    MixtureNames,
-    RouterConfig,
-    SharedExperts,
-    read_experts,
-)
+from mlcbuild.compiler.models.architecture.mixture import RouterConfig, read_experts
 from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout, ExpertNames
 from mlcbuild.compiler.models.config import ConfigReader
-from mlcbuild.compiler.models.configuration.mixture_layers import with_mixture
+from mlcbuild.compiler.models.configuration.deepseek_mixture import with_mixture_of_deepseek
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf.config import decoder_document
-from mlcbuild.compiler.models.gguf.mixture import MIXTURE_KEYS, mixture_fields
+from mlcbuild.compiler.models.gguf.deepseek_mixture import DEEPSEEK_MIXTURE_KEYS, deepseek_mixture_fields
 from mlcbuild.compiler.models.gguf.numbers import number_below
 from mlcbuild.compiler.models.gguf.writing import decoder_metadata
 from mlcbuild.errors import StageError
@@ -51,56 +45,28 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     if scoring != "softmax":
         raise reader.fail("scoring_func", f'is "{scoring}"; here it is "softmax"')
     experts, chosen = read_experts(reader, "n_routed_experts")
-    shared = reader.integer("n_shared_experts", low=1, high=64) if reader.has("n_shared_experts") else 0
-    inner = reader.integer("moe_intermediate_size", low=1, high=1 << 20)
     normalized = reader.boolean("norm_topk_prob", default=False)
-    mixture = MixtureConfig(
-        experts=experts,
-        experts_per_token=chosen,
-        intermediate_size=inner,
-        activation=config.feed_forward.activation,
-        router=RouterConfig(normalized=normalized and chosen > 1),
-        shared=SharedExperts(intermediate_size=shared * inner) if shared else None,
-        names=MixtureNames(shared="mlp.shared_experts"),
-    )
-    first = reader.integer("first_k_dense_replace", low=0, high=config.num_layers - 1, default=0)
-    every = reader.integer("moe_layer_freq", low=1, high=1 << 12, default=1)
-    own = {
-        "intermediate_size": config.feed_forward.intermediate_size,
-        "moe_intermediate_size": inner,
-        "n_shared_experts": shared or None,
-        "n_routed_experts": experts,
-        "moe_layer_freq": every,
-        "first_k_dense_replace": first,
-        "norm_topk_prob": normalized,
-        "num_experts_per_tok": chosen,
-    }
-    dense = [number for number in range(config.num_layers) if number < first or number % every]
-    config = with_mixture(replace(config, names=_NAMES), mixture, dense=dense)
+    router = RouterConfig(normalized=normalized and chosen > 1)
+    config, own = with_mixture_of_deepseek(reader, replace(config, names=_NAMES), router, counts=(experts, chosen))
+    own |= {"norm_topk_prob": normalized}
     return decoder_model(reader, config, _LAYOUT, fields=_CHAT_CONFIG, own=own)
 
 
 def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
     """As llama.cpp computes it, the weights of the chosen experts are not normalized."""
-    own = ("expert_shared_count", "leading_dense_block_count", "expert_weights_scale")
     document = decoder_document(
         file,
         architecture="deepseek",
         model_type="deepseek",
         class_name="DeepseekForCausalLM",
-        also_read=(*MIXTURE_KEYS, *own),
+        also_read=DEEPSEEK_MIXTURE_KEYS,
     )
     scale = number_below(file, "deepseek", "expert_weights_scale", 1.0)
     if scale != 1.0:
         raise StageError(f"{file.path}: deepseek.expert_weights_scale is {scale:g}; it can be 1")
-    mixture = mixture_fields(file, "deepseek")
     return document | {
         "attention_bias": "blk.0.attn_q.bias" in file.tensors,
-        "n_routed_experts": mixture["num_experts"],
-        "num_experts_per_tok": mixture["num_experts_per_tok"],
-        "moe_intermediate_size": mixture["moe_intermediate_size"],
-        "n_shared_experts": file.integer("deepseek.expert_shared_count", 0) or None,
-        "first_k_dense_replace": file.integer("deepseek.leading_dense_block_count", 0),
+        **deepseek_mixture_fields(file, "deepseek"),
         "norm_topk_prob": False,
     }
 
@@ -113,18 +79,7 @@ FAMILY = Family(
     resolve=resolve,
     gguf={
         "deepseek": GGUFArchitecture(
-            config=_config_of_gguf,
-            metadata=partial(
-                decoder_metadata,
-                keys=(
-                    "expert_count",
-                    "expert_used_count",
-                    "expert_feed_forward_length",
-                    "expert_shared_count",
-                    "leading_dense_block_count",
-                    "expert_weights_scale",
-                ),
-            ),
+            config=_config_of_gguf, metadata=partial(decoder_metadata, keys=DEEPSEEK_MIXTURE_KEYS)
         )
     },
 )

@@ -8,29 +8,21 @@ tokens in V3's checkpoints, are left out, as in MLC-LLM.
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
-
 from mlcbuild.compiler.families.deepseek_v2.gguf_metadata import config_of_gguf, metadata_of_model
 from mlcbuild.compiler.models.architecture.decoder import DecoderConfig
 from mlcbuild.compiler.models.architecture.mixture import (
-    ExpertGroups,
-    MixtureConfig,
-    MixtureNames,
     RouterConfig,
     RouterScores,
-    SharedExperts,
     read_experts,
 )
 from mlcbuild.compiler.models.architecture.rotary import RotaryForm
 from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout, ExpertNames
 from mlcbuild.compiler.models.config import ConfigReader
+from mlcbuild.compiler.models.configuration.deepseek_mixture import read_expert_groups, with_mixture_of_deepseek
 from mlcbuild.compiler.models.configuration.latent_reading import latent_fields, read_latent_decoder
-from mlcbuild.compiler.models.configuration.mixture_layers import with_mixture
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 
-_NAMES = MixtureNames(shared="mlp.shared_experts")
 _LAYOUT = CheckpointLayout(experts=ExpertNames(shared="shared_experts"))
 _CHAT_CONFIG = (
     *("vocab_size", "hidden_size", "intermediate_size", "moe_intermediate_size", "num_hidden_layers"),
@@ -53,7 +45,7 @@ def resolve_v2(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     if method not in ("greedy", "group_limited_greedy"):
         raise reader.fail("topk_method", f'is "{method}"; it is "greedy" or "group_limited_greedy" here')
     experts = read_experts(reader, "n_routed_experts", "num_experts")
-    groups = _read_groups(reader, *experts, summed=1) if method == "group_limited_greedy" else None
+    groups = read_expert_groups(reader, *experts, summed=1) if method == "group_limited_greedy" else None
     return _resolve(
         reader,
         experts,
@@ -87,50 +79,22 @@ def resolve_v3(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
             normalized=reader.boolean("norm_topk_prob", default=True),
             scale=reader.number("routed_scaling_factor", low=1e-6, high=1e6, default=2.5),
             correction_bias=True,
-            groups=_read_groups(reader, *experts, summed=2),
+            groups=read_expert_groups(reader, *experts, summed=2),
         ),
         form=RotaryForm.NEIGHBOURS if reader.boolean("rope_interleave", default=True) else RotaryForm.HALVES,
         method="noaux_tc",
     )
 
 
-def _read_groups(reader: ConfigReader, experts: int, chosen: int, *, summed: int) -> ExpertGroups:
-    count = reader.integer("n_group", low=1, high=experts)
-    if experts % count or experts // count < summed:
-        raise reader.fail("n_group", f'is {count}; groups of "n_routed_experts", {experts}, have to be equal')
-    best = reader.integer("topk_group", low=1, high=count)
-    if best * (experts // count) < chosen:
-        raise reader.fail("topk_group", f"is {best}; such groups have fewer experts than a token uses, {chosen}")
-    return ExpertGroups(count=count, chosen=best, summed=summed)
-
-
 def _resolve(
     reader: ConfigReader, counts: tuple[int, int], router: RouterConfig, *, form: RotaryForm, method: str
 ) -> FamilyModel[DecoderConfig]:
     reader.refuse(moe_layer_freq=1)
-    config = read_latent_decoder(reader, form=form)
-    experts, chosen = counts
-    shared = reader.integer("n_shared_experts", low=1, high=64)
-    inner = reader.integer("moe_intermediate_size", low=1, high=1 << 20)
-    first = reader.integer("first_k_dense_replace", low=0, high=config.num_layers - 1, default=0)
-    mixture = MixtureConfig(
-        experts=experts,
-        experts_per_token=chosen,
-        intermediate_size=inner,
-        activation=config.feed_forward.activation,
-        router=router,
-        shared=SharedExperts(intermediate_size=shared * inner),
-        names=_NAMES,
-    )
+    reader.integer("n_shared_experts", low=1, high=64)  # which no model is without
+    config, experts = with_mixture_of_deepseek(reader, read_latent_decoder(reader, form=form), router, counts=counts)
     own = {
-        "intermediate_size": config.feed_forward.intermediate_size,
-        "moe_intermediate_size": inner,
-        "n_shared_experts": shared,
-        "n_routed_experts": experts,
-        "num_experts_per_tok": chosen,
+        **experts,
         "norm_topk_prob": router.normalized,
-        "first_k_dense_replace": first,
-        "moe_layer_freq": 1,
         "routed_scaling_factor": router.scale,
         "scoring_func": router.scores.value,
         "topk_method": method,
@@ -139,10 +103,7 @@ def _resolve(
         **latent_fields(config),
     }
     further = reader.integer("num_nextn_predict_layers", low=0, high=64, default=1)
-    numbers = "|".join(str(config.num_layers + number) for number in range(further))
-    left_out = (rf"{re.escape(_LAYOUT.layers)}\.({numbers})\..*",) if further else ()
-    layout = replace(_LAYOUT, ignored=(*_LAYOUT.ignored, *left_out))
-    config = with_mixture(config, mixture, dense=range(first))
+    layout = _LAYOUT.without_layers_behind(config.num_layers, further)
     return decoder_model(reader, config, layout, fields=_CHAT_CONFIG, own=own)
 
 

@@ -11,15 +11,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, read_decoder
-from mlcbuild.compiler.models.architecture.mixture import (
-    MixtureConfig,
-    RouterConfig,
-    SharedExperts,
-    read_experts,
-)
-from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout, ExpertNames
+from mlcbuild.compiler.models.architecture.mixture import read_experts
+from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.configuration.granite_factors import with_granite_factors
+from mlcbuild.compiler.models.configuration.granite_mixture import GRANITE_EXPERTS, granite_mixture
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf.config import decoder_document
@@ -31,17 +27,7 @@ if TYPE_CHECKING:
 
 _DEFAULTS: dict[str, object] = {"max_position_embeddings": 2048, "num_local_experts": 8, "num_experts_per_tok": 2}
 _SHARED, _SHARED_KEY = "granitemoeshared", "expert_shared_feed_forward_length"
-_LAYOUT = CheckpointLayout(
-    experts=ExpertNames(
-        module="block_sparse_moe",
-        router="router.layer",
-        fused_gate_up=("block_sparse_moe.input_linear.weight", "block_sparse_moe.experts.gate_up_proj"),
-        fused_down=("block_sparse_moe.output_linear.weight", "block_sparse_moe.experts.down_proj"),
-        fused_router="block_sparse_moe.router",
-        fused_shared=("shared_mlp.input_linear", "shared_mlp.output_linear"),
-    ),
-    gguf_interleaves=True,
-)
+_LAYOUT = CheckpointLayout(experts=GRANITE_EXPERTS, gguf_interleaves=True)
 
 
 def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
@@ -52,14 +38,7 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     shared = 0
     if reader.string("model_type") == _SHARED:
         shared = reader.integer("shared_intermediate_size", low=0, high=1 << 20, default=0)
-    mixture = MixtureConfig(
-        experts=experts,
-        experts_per_token=chosen,
-        intermediate_size=config.feed_forward.intermediate_size,
-        activation=config.feed_forward.activation,
-        router=RouterConfig(normalized=True),
-        shared=SharedExperts(intermediate_size=shared) if shared else None,
-    )
+    mixture = granite_mixture(config, (experts, chosen), shared=shared)
     config, own = with_granite_factors(reader, replace(config, feed_forward=mixture))
     own |= {"num_local_experts": experts, "num_experts_per_tok": chosen}
     own |= {"shared_intermediate_size": shared} if shared else {}

@@ -17,17 +17,18 @@ from mlcbuild.compiler.families.granitemoehybrid.gguf_metadata import (
 )
 from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, FeedForwardConfig, LayerKind, read_decoder
 from mlcbuild.compiler.models.architecture.decoder_names import DecoderNames
-from mlcbuild.compiler.models.architecture.mixture import (
-    MixtureConfig,
-    RouterConfig,
-    SharedExperts,
-    read_experts,
-)
+from mlcbuild.compiler.models.architecture.mixture import MixtureConfig, read_experts
 from mlcbuild.compiler.models.architecture.recurrence import StateSpaceConfig
 from mlcbuild.compiler.models.architecture.rotary import RotaryForm
-from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout, ExpertNames, TensorName
+from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout, TensorName
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.configuration.granite_factors import with_granite_factors
+from mlcbuild.compiler.models.configuration.granite_mixture import (
+    GRANITE_EXPERTS,
+    SHARED_INPUT,
+    SHARED_OUTPUT,
+    granite_mixture,
+)
 from mlcbuild.compiler.models.configuration.state_space import read_state_space
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
@@ -56,17 +57,10 @@ _MAMBA_NAMES = {
 }
 _MAMBA_DEFAULTS = {"num_heads": 128, "n_groups": 1, "state_size": 256, "conv_kernel": 4, "expand": 2}
 _LAYOUT = CheckpointLayout(
-    gate_up=(TensorName("shared_mlp.input_linear"),),
-    down=TensorName("shared_mlp.output_linear", "ffn_down"),
+    gate_up=(TensorName(SHARED_INPUT),),
+    down=TensorName(SHARED_OUTPUT, "ffn_down"),
     gguf_gate_up=("ffn_gate", "ffn_up"),
-    experts=ExpertNames(
-        module="block_sparse_moe",
-        router="router.layer",
-        fused_gate_up=("block_sparse_moe.input_linear.weight", "block_sparse_moe.experts.gate_up_proj"),
-        fused_down=("block_sparse_moe.output_linear.weight", "block_sparse_moe.experts.down_proj"),
-        fused_router="block_sparse_moe.router",
-        fused_shared=("shared_mlp.input_linear", "shared_mlp.output_linear"),
-    ),
+    experts=GRANITE_EXPERTS,
     recurrence=TensorName("mamba"),
     gguf_interleaves=True,
 )
@@ -101,15 +95,7 @@ def _feed_forward(reader: ConfigReader, config: DecoderConfig) -> FeedForwardCon
     shared = reader.integer("shared_intermediate_size", low=1, high=1 << 20)
     if reader.integer("num_local_experts", low=0, high=1 << 12) == 0:
         return FeedForwardConfig(intermediate_size=shared, activation=activation)
-    experts, chosen = read_experts(reader, "num_local_experts")
-    return MixtureConfig(
-        experts=experts,
-        experts_per_token=chosen,
-        intermediate_size=config.feed_forward.intermediate_size,
-        activation=activation,
-        router=RouterConfig(normalized=True),
-        shared=SharedExperts(intermediate_size=shared),
-    )
+    return granite_mixture(config, read_experts(reader, "num_local_experts"), shared=shared)
 
 
 def _layer_types(reader: ConfigReader, layers: int) -> tuple[str, ...]:

@@ -12,10 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.architecture.decoder import (
-    AttentionConfig,
     DecoderConfig,
-    TemperatureTuning,
-    normed_behind_rotation,
     read_decoder,
 )
 from mlcbuild.compiler.models.architecture.decoder_names import DecoderNames
@@ -28,14 +25,8 @@ from mlcbuild.compiler.models.architecture.mixture import (
 )
 from mlcbuild.compiler.models.architecture.rotary import RotaryForm
 from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout, ExpertNames, TensorName
-from mlcbuild.compiler.models.config import MAX_CONTEXT, ConfigReader
-from mlcbuild.compiler.models.configuration.layer_types import (
-    CHUNKED,
-    FULL,
-    read_layer_types,
-    read_turned_layers,
-    with_attentions,
-)
+from mlcbuild.compiler.models.config import ConfigReader
+from mlcbuild.compiler.models.configuration.chunked_layers import with_chunked_layers
 from mlcbuild.compiler.models.configuration.mixture_layers import read_layers_outside, with_mixture
 from mlcbuild.compiler.models.configuration.text_config import read_text_config
 from mlcbuild.compiler.models.decoder_family import decoder_model
@@ -105,7 +96,7 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
         intermediate_default=16384,
         rotary_form=RotaryForm.NEIGHBOURS,
     )
-    config = with_attentions(replace(config, names=_NAMES), _attentions(reader, config))
+    config = with_chunked_layers(reader, replace(config, names=_NAMES))
     experts = reader.integer("num_local_experts", low=1, high=1 << 12, default=16)
     inner = reader.integer("intermediate_size", low=1, high=1 << 20, default=8192)
     mixture = MixtureConfig(
@@ -125,34 +116,6 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     return decoder_model(
         reader, config, _LAYOUT.below("language_model.") if is_wrapper else _LAYOUT, fields=_CHAT_CONFIG, own=own
     )
-
-
-def _attentions(reader: ConfigReader, config: DecoderConfig) -> list[tuple[str, AttentionConfig]]:
-    """The attention of each layer, by the name of its kind."""
-    if reader.value("no_rope_layers") == []:
-        reader = reader.without("no_rope_layers")
-    layers = config.num_layers
-    chunk = reader.integer("attention_chunk_size", low=1, high=MAX_CONTEXT) if reader.has("attention_chunk_size") else 0
-    turned = read_turned_layers(reader, layers)
-    default = [CHUNKED if each and chunk else FULL for each in turned]
-    types = read_layer_types(reader, layers=layers, default=default, limited=CHUNKED)
-    if CHUNKED in types and not chunk:
-        raise reader.fail("attention_chunk_size", f'is null; layers of the type "{CHUNKED}" need it')
-    turning = config.attention
-    still = replace(turning, rotary=replace(turning.rotary, form=RotaryForm.NONE, table=None))
-    if reader.value("attn_temperature_tuning"):  # which was a number at first
-        strength = reader.number("attn_scale", low=0.0, high=1e6, default=0.1)
-        interval = reader.integer("floor_scale", low=1, high=MAX_CONTEXT, default=8192)
-        still = replace(still, temperature=TemperatureTuning(strength=strength, interval=interval, offset=1))
-    if reader.boolean("use_qk_norm", default=True):
-        turning = normed_behind_rotation(turning, config.norm)
-    found = []
-    for name, turns in zip(types, turned, strict=True):
-        attention = replace(
-            turning if turns else still, window=chunk if name == CHUNKED else 0, chunked=name == CHUNKED
-        )
-        found.append((f"{name}, turned" if turns else name, attention))
-    return found
 
 
 def _config_of_gguf(file: GGUFFile) -> dict[str, object]:

@@ -14,11 +14,12 @@ from functools import partial
 from mlcbuild.compiler.families.qwen3_next.gguf_metadata import config_of_gguf, metadata_of_model
 from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, LayerKind, QueryKeyNorm, read_decoder
 from mlcbuild.compiler.models.architecture.decoder_names import DecoderNames
-from mlcbuild.compiler.models.architecture.mixture import MixtureConfig, RouterConfig, SharedExperts, read_experts
+from mlcbuild.compiler.models.architecture.mixture import SharedExperts
 from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout, TensorName
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.configuration.delta_rule import delta_rule_fields, read_delta_rule, read_linear_layers
 from mlcbuild.compiler.models.configuration.layer_types import FULL, LINEAR
+from mlcbuild.compiler.models.configuration.mixture_layers import with_mixture_of_qwen
 from mlcbuild.compiler.models.configuration.text_config import read_text_config
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
@@ -40,7 +41,11 @@ _OWN: Mapping[str, Mapping[str, object]] = {
     _DENSE: {"num_key_value_heads": 4, "intermediate_size": 12288},
     _MOE: {"num_key_value_heads": 2, "num_experts": 256, "num_experts_per_tok": 8},
 }
-_MIXTURE: Mapping[str, object] = {"moe_intermediate_size": 512, "shared_expert_intermediate_size": 512}
+_MIXTURE: Mapping[str, object] = {
+    "moe_intermediate_size": 512,
+    "shared_expert_intermediate_size": 512,
+    "norm_topk_prob": True,
+}
 _LAYOUT = CheckpointLayout(
     one_added=True,
     feed_forward_norm=TensorName("post_attention_layernorm", "post_attention_norm"),
@@ -65,42 +70,27 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     inner = 512 if model_type in _WITH_EXPERTS else None
     config = read_decoder(reader, qkv_bias=bias, output_bias=bias, partial_rotation=0.25, intermediate_default=inner)
     attention = replace(config.attention, query_key_norm=QueryKeyNorm(norm=config.norm), output_gate=True)
+    if model_type in _WITH_EXPERTS:
+        config = _with_mixture(reader, config)
     rule = read_delta_rule(reader, norm_epsilon=config.norm.epsilon, fused=model_type == _NEXT)
     types = read_linear_layers(reader, config.num_layers)
     config = replace(
         config,
         attention=attention,
-        feed_forward=_mixture(reader, config) if model_type in _WITH_EXPERTS else config.feed_forward,
         names=DecoderNames(qkv="self_attn.c_attn"),
         kinds=(LayerKind(name=FULL), LayerKind(name=LINEAR, recurrence=rule)),
         kinds_of_layers=types,
     )
-    own = delta_rule_fields(rule, types)
-    return decoder_model(reader, config, _layout(reader, config.num_layers), fields=_CHAT_CONFIG, own=own)
-
-
-def _layout(reader: ConfigReader, layers: int) -> CheckpointLayout:
-    """GGUF files have the layers that predict further tokens behind the others."""
     further = reader.integer("mtp_num_hidden_layers", low=0, high=64, default=0)
-    numbers = "|".join(str(layers + number) for number in range(further))
-    left_out = (rf"blk\.({numbers})\..*",) if further else ()
-    return replace(_LAYOUT, ignored=(*_LAYOUT.ignored, *left_out))
+    layout = _LAYOUT.without_layers_behind(config.num_layers, further, in_gguf=True)
+    return decoder_model(reader, config, layout, fields=_CHAT_CONFIG, own=delta_rule_fields(rule, types))
 
 
-def _mixture(reader: ConfigReader, config: DecoderConfig) -> MixtureConfig:
+def _with_mixture(reader: ConfigReader, config: DecoderConfig) -> DecoderConfig:
     reader = reader.with_defaults(**_MIXTURE)
     reader.refuse(decoder_sparse_step=1, mlp_only_layers=[])
-    experts, chosen = read_experts(reader)
-    return MixtureConfig(
-        experts=experts,
-        experts_per_token=chosen,
-        intermediate_size=reader.integer("moe_intermediate_size", low=1, high=1 << 20),
-        activation=config.feed_forward.activation,
-        router=RouterConfig(normalized=reader.boolean("norm_topk_prob", default=True)),
-        shared=SharedExperts(
-            intermediate_size=reader.integer("shared_expert_intermediate_size", low=1, high=1 << 20), gated=True
-        ),
-    )
+    shared = reader.integer("shared_expert_intermediate_size", low=1, high=1 << 20)
+    return with_mixture_of_qwen(reader, config, shared=SharedExperts(intermediate_size=shared, gated=True))[0]
 
 
 def _architecture(name: str, model_type: str) -> GGUFArchitecture:

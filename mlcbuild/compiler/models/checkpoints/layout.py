@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 
@@ -121,6 +122,15 @@ class CheckpointLayout:
         parts = {name: getattr(self, name) for name in ("embedding", "positions", "norm", "head")}
         moved = {name: replace(part, hugging_face=root + part.hugging_face) for name, part in parts.items()}
         return replace(self, layers=root + self.layers, **moved)
+
+    def without_layers_behind(self, layers: int, further: int, *, in_gguf: bool = False) -> CheckpointLayout:
+        """The layout where `further` layers behind the model's, which predict more tokens, are left out: those of
+        Hugging Face's names, or those of GGUF files."""
+        if not further:
+            return self
+        numbers = "|".join(str(layers + number) for number in range(further))
+        name = "blk" if in_gguf else re.escape(self.layers)
+        return replace(self, ignored=(*self.ignored, rf"{name}\.({numbers})\..*"))
 
     def others(self, name: str) -> tuple[str, ...]:
         """What else Hugging Face's checkpoints may call a tensor."""

@@ -16,7 +16,13 @@ from mlcbuild.compiler.models.caches.recurrent_state import RecurrentState, crea
 from mlcbuild.compiler.models.layers.decoder_layer import DecoderLayer
 from mlcbuild.compiler.models.layers.recurrent_layer import RecurrentLayer
 from mlcbuild.compiler.models.layers.spans import Spans, ending_at, one_sequence, one_token_each
-from mlcbuild.compiler.models.networks.causal_lm import CachedLM, SequenceState, cache_specification, last_token
+from mlcbuild.compiler.models.networks.causal_lm import (
+    CachedLM,
+    CausalLM,
+    SequenceState,
+    cache_specification,
+    last_token,
+)
 from mlcbuild.compiler.models.networks.entry_functions import WITH_PARAMETERS, WITHOUT_PARAMETERS
 from mlcbuild.compiler.models.networks.recurrent_lm import refuse_hidden_states
 from mlcbuild.compiler.quantization.reader import Reader, take
@@ -103,3 +109,9 @@ class HybridLM(CachedLM):
 def _hybrid_layer(config: DecoderConfig, reader: Reader, *, name: str) -> DecoderLayer | RecurrentLayer:
     made = DecoderLayer if config.recurrence is None else RecurrentLayer
     return made(config, reader, name=name)
+
+
+def hybrid_or_cached(config: DecoderConfig, reader: Reader, *, layers: Sequence[int]) -> CausalLM | HybridLM:
+    """The model of a family some of whose models have no recurrent layers."""
+    made = HybridLM if config.recurrent_layers else CausalLM
+    return made(config, reader, layers=layers)

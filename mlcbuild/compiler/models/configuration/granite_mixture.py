@@ -1,0 +1,31 @@
+"""Experts of Granite's models, and how their checkpoints have them: all in one tensor, gate and up fused."""
+
+from __future__ import annotations
+
+from mlcbuild.compiler.models.architecture.decoder import DecoderConfig
+from mlcbuild.compiler.models.architecture.mixture import MixtureConfig, RouterConfig, SharedExperts
+from mlcbuild.compiler.models.checkpoints.layout import ExpertNames
+
+SHARED_INPUT, SHARED_OUTPUT = "shared_mlp.input_linear", "shared_mlp.output_linear"
+GRANITE_EXPERTS = ExpertNames(
+    module="block_sparse_moe",
+    router="router.layer",
+    fused_gate_up=("block_sparse_moe.input_linear.weight", "block_sparse_moe.experts.gate_up_proj"),
+    fused_down=("block_sparse_moe.output_linear.weight", "block_sparse_moe.experts.down_proj"),
+    fused_router="block_sparse_moe.router",
+    fused_shared=(SHARED_INPUT, SHARED_OUTPUT),
+)
+
+
+def granite_mixture(config: DecoderConfig, counts: tuple[int, int], *, shared: int) -> MixtureConfig:
+    """Experts of the size of the decoder's feed-forward, `counts` of which there are and a token uses, and `shared`
+    elements of such as all use, if any."""
+    experts, chosen = counts
+    return MixtureConfig(
+        experts=experts,
+        experts_per_token=chosen,
+        intermediate_size=config.feed_forward.intermediate_size,
+        activation=config.feed_forward.activation,
+        router=RouterConfig(normalized=True),
+        shared=SharedExperts(intermediate_size=shared) if shared else None,
+    )
