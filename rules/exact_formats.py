@@ -30,3 +30,20 @@ def check_gguf(context: RuleContext, model: ModelInfo) -> None:
         describe(known.description, known.parameters, known.document, families())
     except StageError as error:
         context.report(error.message, attribute="model", advice=error.advice)
+
+
+def check_compressed_tensors(context: RuleContext, model: ModelInfo, quantization: str) -> None:
+    """Report a scheme whose weights compressed-tensors cannot say, and a model whose checkpoints are not written."""
+    from mlcbuild.compiler.formats.compressed_tensors.described_model import check_model
+    from mlcbuild.compiler.formats.compressed_tensors.module_form import check_scheme
+
+    try:
+        check_scheme(schemes.scheme(quantization))
+    except StageError as error:
+        context.report_illegal(error.message, attribute="quantization", advice=error.advice)
+    if model.known is None:
+        return
+    try:
+        check_model(model.known.document, model.known.parameters.parameters)
+    except StageError as error:
+        context.report(error.message, attribute="model", advice=error.advice)

@@ -22,6 +22,7 @@ BUILT_IN = (
     "calibration_text",
     "command",
     "compiler_pass",
+    "compressed_tensors_package",
     "filegroup",
     "gguf_package",
     "hf_repository",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from safetensors.numpy import save_file
 
-from mlcbuild.compiler.stages import describe_gguf, index_weights, quantize, write_gguf
+from mlcbuild.compiler.stages import describe_gguf, index_weights, quantize, write_compressed_tensors, write_gguf
 from mlcbuild.rules.families import families
 from tests.compiler import schemes
 from tests.compiler.resolving import write_resolved
@@ -95,3 +95,21 @@ def gguf_of(directory: Path, tokenizer: Path, name: str) -> Path:
         encoder=schemes.encoder_class(scheme),
     )
     return directory / "model.gguf"
+
+
+def checkpoint_of(directory: Path, name: str) -> Path:
+    """The checkpoint for compressed-tensors of what `write_weights` wrote, with its config.json."""
+    scheme = schemes.scheme(name)
+    folder = directory / "checkpoint"
+    write_compressed_tensors.run(
+        config=directory / "config.json",
+        parameters=directory / "parameters.json",
+        index=directory / "tensor-cache.json",
+        shards=(directory / SHARD,),
+        config_out=directory / "written.json",
+        checkpoint=folder,
+        scheme=scheme,
+        encoder=schemes.encoder_class(scheme),
+    )
+    (directory / "written.json").rename(folder / "config.json")
+    return folder

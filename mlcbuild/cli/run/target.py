@@ -18,6 +18,10 @@ from mlcbuild.rules.analysis import AnalysedTarget, Analysis
 from mlcbuild.rules.providers import ExecutableInfo
 
 _ADVICE = {
+    "compressed_tensors_package": (
+        "vLLM serves its folder: vllm serve FOLDER",
+        "a model_package of the same model can be run",
+    ),
     "gguf_package": (
         "llama.cpp runs its file: llama-server --model FILE.gguf",
         "a model_package of the same model can be run",

@@ -27,3 +27,17 @@ def group_integers(scheme: GroupScheme, weight: Weight, stored: Sequence[Array])
     for begin in range(0, len(rows), _PIECE_ROWS):
         integers[begin : begin + _PIECE_ROWS] = encoder.unpack(rows[begin : begin + _PIECE_ROWS])
     return integers.reshape(*weight.shape[:-1], -1), scales
+
+
+def offset_integers(integers: Array, scales: Array, *, bits: int) -> tuple[Array, Array]:
+    """Codes (…, columns), uint8, that stand for (code - 2^(bits - 1)) scale, and their scales (…, groups), of integers
+    that stand for (q - 2^(bits - 1) + 1) scale.
+
+    Integers of a checkpoint that are kept may be 2^bits - 1, one more than a scheme makes of numbers: q + 1 has no room
+    there. Then the scale's sign is turned, and the code is 2^bits - 1 - q.
+    """
+    groups = integers.reshape(*scales.shape, -1)
+    top = np.uint8((1 << bits) - 1)
+    turned = (groups == top).any(axis=-1)
+    codes = np.where(turned[..., np.newaxis], top - groups, groups + np.uint8(1))
+    return codes.reshape(integers.shape), np.where(turned, -scales, scales)

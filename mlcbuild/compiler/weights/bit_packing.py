@@ -21,3 +21,18 @@ def unpacked(words: Array, bits: int) -> Array:
     whole = count * WORD_BITS // bits
     integers = np.packbits(stream[..., : whole * bits].reshape(*rows, whole, bits), axis=-1, bitorder="little")
     return integers[..., 0]
+
+
+def packed(integers: Array, bits: int) -> Array:
+    """(rows, n) uint8 below 2^bits → (rows, ⌈n · bits / 32⌉) uint32, for bits that divide 32; the inverse of
+    `unpacked`."""
+    lanes = WORD_BITS // bits
+    rows, count = integers.shape
+    whole = np.zeros((rows, -(-count // lanes) * lanes), np.uint8)
+    whole[:, :count] = integers
+    bytes_of = whole.reshape(rows, -1, 8 // bits)
+    filled = np.zeros(bytes_of.shape[:2], np.uint8)
+    for place in range(8 // bits):
+        filled |= bytes_of[:, :, place] << np.uint8(place * bits)
+    words: Array = filled.view("<u4")
+    return words

@@ -18,7 +18,7 @@ from mlcbuild.errors import StageError
 BLOCKS, SCALES = "_blocks", "_scales"
 _ELEMENTS = 32  # of a block
 _POSITIVE = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-_NUMBERS = np.array([*_POSITIVE, *(-number for number in _POSITIVE)], np.float32)
+FLOATS = np.array([*_POSITIVE, *(-number for number in _POSITIVE)], np.float32)
 _BIAS, _NO_NUMBER = 127, 255
 
 
@@ -32,7 +32,7 @@ def dequantize(blocks: Array, scales: Array) -> Array:
     """Numbers (…, columns) as the bits of bfloat16 (uint16), of `blocks` (…, columns / 32, 16) and `scales`
     (…, columns / 32), which are uint8."""
     numbers = np.empty((*scales.shape, _ELEMENTS), np.float32)
-    numbers[..., 0::2], numbers[..., 1::2] = _NUMBERS[blocks & 15], _NUMBERS[blocks >> 4]
+    numbers[..., 0::2], numbers[..., 1::2] = FLOATS[blocks & 15], FLOATS[blocks >> 4]
     with np.errstate(over="ignore"):
         numbers = np.ldexp(numbers, scales.astype(np.int32)[..., None] - _BIAS)
     numbers[scales == _NO_NUMBER] = np.nan

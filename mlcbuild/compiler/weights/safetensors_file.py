@@ -75,10 +75,15 @@ class SafetensorsFile:
 
 
 def write_safetensors(
-    path: Path, descriptions: Sequence[TensorDescription], read: Callable[[TensorDescription], Tensor]
+    path: Path,
+    descriptions: Sequence[TensorDescription],
+    read: Callable[[TensorDescription], Tensor],
+    *,
+    metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """Write tensors in the order given, read one at a time; the same tensors give the same bytes."""
-    header: dict[str, object] = {}
+    """Write tensors in the order given, read one at a time; the same tensors give the same bytes. `metadata` is what
+    the header says of the file as a whole."""
+    header: dict[str, object] = {} if metadata is None else {"__metadata__": dict(metadata)}
     begin = 0
     for described in descriptions:
         end = begin + described.size_bytes

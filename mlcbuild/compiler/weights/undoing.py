@@ -43,6 +43,10 @@ class TensorsToFill:
             ):
                 self._fill(layout.name, layout.shape, first, piece, block)
 
+    def has(self, name: str) -> bool:
+        """Whether a part of a tensor has been put, and it has not been taken."""
+        return name in self._arrays
+
     def take(self, name: str) -> Array:
         """A tensor whose parts have all been put; it is forgotten here."""
         return self._arrays.pop(name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from mlcbuild.compiler.formats.exact_forms import GROUP
+from mlcbuild.compiler.formats.group_integers import offset_integers
 from mlcbuild.compiler.weights.tensor import Array
 
 BLOCK_BYTES = {4: 2 + GROUP // 2, 8: 2 + GROUP}
@@ -16,16 +17,9 @@ BLOCK_BYTES = {4: 2 + GROUP // 2, 8: 2 + GROUP}
 
 def blocks_of(integers: Array, scales: Array, *, bits: int) -> Array:
     """Blocks (…, groups), each an element of so many bytes, of integers (…, columns) that stand for
-    (q - 2^(bits - 1) + 1) scale, and scales (…, groups) in float16.
-
-    Integers of a checkpoint that are kept may be 2^bits - 1, one more than a scheme makes of numbers: q + 1 has no room
-    there. Then the scale's sign is turned, and the integers are 2^bits - 1 - q.
-    """
-    groups = integers.reshape(*scales.shape, GROUP)
-    top = np.uint8((1 << bits) - 1)
-    turned = (groups == top).any(axis=-1)
-    shifted = np.where(turned[..., np.newaxis], top - groups, groups + np.uint8(1))
-    signed = np.where(turned, -scales, scales).astype("<f2", copy=False)
+    (q - 2^(bits - 1) + 1) scale, and scales (…, groups) in float16."""
+    codes, signed = offset_integers(integers, scales, bits=bits)
+    shifted, signed = codes.reshape(*scales.shape, GROUP), signed.astype("<f2", copy=False)
     blocks = np.empty((*scales.shape, BLOCK_BYTES[bits]), np.uint8)
     blocks[..., :2] = signed[..., np.newaxis].view(np.uint8)
     if bits == 4:

@@ -78,7 +78,7 @@ class AwqEncoder:
     def decode(self, weight: Weight, stored: Sequence[Array]) -> Array:
         if not self.scheme.covers(weight.role):
             return stored[0]
-        codes, zeros = (_unpacked(words) for words in stored[:2])
+        codes, zeros = (unpacked(words) for words in stored[:2])
         scales = np.swapaxes(stored[2], -1, -2)
         columns = codes.shape[-1]
         group = np.arange(columns) // self.scheme.group_size
@@ -119,8 +119,8 @@ def _words(integers: Array) -> Array:
     return words
 
 
-def _unpacked(words: Array) -> Array:
-    """The inverse of `_words`."""
+def unpacked(words: Array) -> Array:
+    """The integers (…, out, n), uint32, of words (…, n, out / 8): the inverse of `_words`."""
     shifts = np.array([BITS * place for place in PLACES], np.uint32)
     lanes = (words[..., np.newaxis] >> shifts) & np.uint32(LARGEST)
     return np.ascontiguousarray(np.swapaxes(lanes.reshape(*words.shape[:-1], -1), -1, -2))

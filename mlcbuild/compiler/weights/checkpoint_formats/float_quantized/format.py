@@ -1,5 +1,5 @@
-"""Checkpoints of compressed-tensors (llm-compressor, vLLM) in its format float-quantized: E4M3 with a scale a row, or a
-matrix."""
+"""Checkpoints of compressed-tensors (llm-compressor, vLLM) in its format float-quantized: E4M3 with a scale a row, a
+block, or a matrix."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.weights.checkpoint_format import CheckpointFormat, refuse_other_fields, refused
 
 _FORM = "float-quantized"
-_STRATEGIES = ("channel", "tensor")
+_STRATEGIES = ("channel", "tensor", "block")
+_OF_ACTIVATIONS = ("token", "group")
+_LARGEST = 1 << 16
 # What was told of compression, and which modules were left, as their tensors show.
 _TOLD = ("global_compression_ratio", "ignore", "quantization_status", "version", "config_groups")
 _OF_QUANTIZERS = ("actorder", "block_structure", "observer", "observer_kwargs", "scale_dtype", "zp_dtype")
@@ -18,7 +20,9 @@ _KNOWN = ("num_bits", "type", "symmetric", "group_size", "strategy", "dynamic", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FloatQuantizedConfiguration:
-    """Nothing that tensors do not show."""
+    """`block` (rows, columns) of a matrix have a scale; None for a scale a row or a matrix, as tensors show."""
+
+    block: tuple[int, int] | None
 
 
 def resolve(table: ConfigReader) -> FloatQuantizedConfiguration:
@@ -28,7 +32,7 @@ def resolve(table: ConfigReader) -> FloatQuantizedConfiguration:
         raise refused(table, "sparsity_config", f'is of the format "{sparsity}"')
     refuse_other_fields(table, *_TOLD, "sparsity_config")
     groups = table.table("config_groups")
-    found = 0
+    blocks = set[tuple[int, int] | None]()
     for name in groups.document:
         group = groups.table(name)
         form = group.string("format", default=_FORM)
@@ -36,13 +40,26 @@ def resolve(table: ConfigReader) -> FloatQuantizedConfiguration:
             raise refused(group, "format", f'is "{form}"')
         refuse_other_fields(group, "targets", "weights", "input_activations", "format")
         if group.has("weights"):
-            _check(group.table("weights"), dynamic=False)
-            found += 1
+            blocks.add(_block(group.table("weights")))
         if group.has("input_activations"):
             _check(group.table("input_activations"), dynamic=True)
-    if not found:
+    if not blocks:
         raise refused(table, "config_groups", "has no group with weights")
-    return FloatQuantizedConfiguration()
+    if len(blocks) > 1:
+        raise refused(table, "config_groups", "has groups with scales of different blocks")
+    return FloatQuantizedConfiguration(block=blocks.pop())
+
+
+def _block(weights: ConfigReader) -> tuple[int, int] | None:
+    """The block of weights that have a scale for each. Raises StageError for weights that are not read."""
+    _check(weights, dynamic=False)
+    if weights.string("strategy", default="tensor") != "block":
+        return None
+    block = weights.value("block_structure")
+    sizes = block if isinstance(block, list) else []
+    if len(sizes) != 2 or not all(type(size) is int and 1 <= size <= _LARGEST for size in sizes):
+        raise refused(weights, "block_structure", f"is {block!r}; it is two numbers, of rows and columns")
+    return sizes[0], sizes[1]
 
 
 def _check(numbers: ConfigReader, *, dynamic: bool) -> None:
@@ -54,7 +71,7 @@ def _check(numbers: ConfigReader, *, dynamic: bool) -> None:
     if not numbers.boolean("symmetric", default=True):
         raise refused(numbers, "symmetric", "is false; floats have no zero points")
     refuse_other_fields(numbers, *_KNOWN)
-    strategies = ("token",) if dynamic else _STRATEGIES
+    strategies = _OF_ACTIVATIONS if dynamic else _STRATEGIES
     strategy = numbers.string("strategy", default="tensor")
     if dynamic and numbers.value("dynamic") is not True:
         raise refused(numbers, "dynamic", "is not true: a token's activations have scales of their own")

@@ -1,5 +1,5 @@
-"""E4M3 tensors of compressed-tensors: `weight` (out, in) and `weight_scale`, (out, 1) or (1,), which is multiplied by:
-compressors/naive_quantized and quantization/lifecycle/forward.py of neuralmagic/compressed-tensors."""
+"""E4M3 tensors of compressed-tensors: `weight` (out, in) and `weight_scale`, (out, 1), (1,) or that of blocks, which is
+multiplied by: compressors/naive_quantized and quantization/lifecycle/forward.py of neuralmagic/compressed-tensors."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from mlcbuild.compiler.weights.source import WeightSource
 
 def tensors(source: WeightSource, configuration: FloatQuantizedConfiguration) -> Iterator[Float8Tensor]:
     """What a checkpoint has in E4M3."""
-    del configuration
-    return float8_tensors(source, scale="weight_scale", block=None, of="compressed-tensors")
+    return float8_tensors(source, scale="weight_scale", block=configuration.block, of="compressed-tensors")
 
 
 READER = FormatReader(format=FORMAT, tensors=tensors)

@@ -1,0 +1,1 @@
+"""Checkpoints of compressed-tensors, which vLLM, SGLang and transformers load."""

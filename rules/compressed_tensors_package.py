@@ -1,0 +1,57 @@
+"""`compressed_tensors_package`: a model as a checkpoint that vLLM, SGLang and transformers load.
+
+The actions of `quantized_weights` → WriteCompressedTensors: the same shards as in a `model_package`, repacked.
+"""
+
+from __future__ import annotations
+
+from mlcbuild.rules import schemes
+from mlcbuild.rules.configured_model import configure
+from mlcbuild.rules.exact_formats import check_compressed_tensors
+from mlcbuild.rules.providers import FilesInfo, ModelInfo
+from mlcbuild.rules.quantized_weights import QUANTIZATION, quantize
+from mlcbuild.rules.rule import Providers, Rule, RuleContext
+from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
+
+
+def implement(context: RuleContext) -> Providers:
+    model, quantization = context.required("model", ModelInfo), context.target.string("quantization")
+    check_compressed_tensors(context, model, quantization)
+    configured = configure(context, model, quantization=quantization)
+    weights = quantize(context, model, configured, quantization=quantization, encode="raw")
+    assert model.tokenizer is not None  # a model with weights has a source, and a source has a tokenizer
+    written = context.stage(
+        "WriteCompressedTensors",
+        "mlcbuild.compiler.stages.write_compressed_tensors:run",
+        inputs={
+            "config": model.config,
+            "parameters": configured.parameters,
+            "index": weights.index,
+            "shards": weights.shards,
+        },
+        outputs={"config_out": "config.json", "checkpoint": "checkpoint/"},
+        plugins={"scheme": schemes.plugin(quantization), "encoder": schemes.scheme(quantization).encoder},
+    )
+    files = FilesInfo(
+        files=(
+            ("", model.tokenizer),
+            ("", written.output("out/checkpoint/")),
+            ("config.json", written.output("out/config.json")),
+        )
+    )
+    return (files,)
+
+
+COMPRESSED_TENSORS_PACKAGE = Rule(
+    schema=RuleSchema(
+        name="compressed_tensors_package",
+        doc="A model as a checkpoint in Hugging Face's form, which vLLM, SGLang and transformers load: the weights of "
+        "a `model_package`, repacked for compressed-tensors without being rounded again, with the tokenizer's files.",
+        attributes=(
+            Attribute(name="model", kind=AttributeKind.LABEL, mandatory=True, provides=("model",), doc="The model."),
+            QUANTIZATION,
+        ),
+        provides=("files",),
+    ),
+    implementation=implement,
+)
