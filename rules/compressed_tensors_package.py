@@ -6,6 +6,7 @@ The actions of `quantized_weights` → WriteCompressedTensors: the same shards a
 from __future__ import annotations
 
 from mlcbuild.rules import schemes
+from mlcbuild.rules.calibration import calibration_attributes
 from mlcbuild.rules.configured_model import configure
 from mlcbuild.rules.exact_formats import check_compressed_tensors
 from mlcbuild.rules.providers import FilesInfo, ModelInfo
@@ -50,6 +51,7 @@ COMPRESSED_TENSORS_PACKAGE = Rule(
         attributes=(
             Attribute(name="model", kind=AttributeKind.LABEL, mandatory=True, provides=("model",), doc="The model."),
             QUANTIZATION,
+            *calibration_attributes(),
         ),
         provides=("files",),
     ),
