@@ -49,7 +49,7 @@ CALIBRATION_TEXT = Rule(
     schema=RuleSchema(
         name="calibration_text",
         doc="A sample of texts, on which a model is observed before it is quantized: `calibration` of a "
-        "model_package, quantized_weights or gguf_package names it. It makes nothing by itself.",
+        "model_package, quantized_weights or a package for another engine names it. It makes nothing by itself.",
         attributes=(
             Attribute(
                 name="texts",
