@@ -5,39 +5,42 @@ The actions of `quantized_weights` → WriteCompressedTensors: the same shards a
 
 from __future__ import annotations
 
-from mlcbuild.rules import schemes
 from mlcbuild.rules.calibration import calibration_attributes
 from mlcbuild.rules.configured_model import configure
 from mlcbuild.rules.exact_formats import check_compressed_tensors
+from mlcbuild.rules.precision import QUANTIZATION
 from mlcbuild.rules.providers import FilesInfo, ModelInfo
-from mlcbuild.rules.quantized_weights import QUANTIZATION, quantize
+from mlcbuild.rules.quantized_weights import quantize
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
 
 
 def implement(context: RuleContext) -> Providers:
-    model, quantization = context.required("model", ModelInfo), context.target.string("quantization")
-    check_compressed_tensors(context, model, quantization)
-    configured = configure(context, model, quantization=quantization)
-    weights = quantize(context, model, configured, quantization=quantization, encode="raw")
+    model = context.required("model", ModelInfo)
+    configured = configure(context, model)
+    check_compressed_tensors(context, model, configured.precision.names)
+    weights = quantize(context, model, configured, encode="raw")
     assert model.tokenizer is not None  # a model with weights has a source, and a source has a tokenizer
+    stage = configured.precision.stage("mlcbuild.compiler.stages.write_compressed_tensors:run", "encoder")
     written = context.stage(
         "WriteCompressedTensors",
-        "mlcbuild.compiler.stages.write_compressed_tensors:run",
+        stage.function,
         inputs={
             "config": model.config,
             "parameters": configured.parameters,
             "index": weights.index,
             "shards": weights.shards,
+            **stage.inputs,
         },
         outputs={"config_out": "config.json", "checkpoint": "checkpoint/"},
-        plugins={"scheme": schemes.plugin(quantization), "encoder": schemes.scheme(quantization).encoder},
+        plugins=stage.plugins,
     )
     files = FilesInfo(
         files=(
             ("", model.tokenizer),
             ("", written.output("out/checkpoint/")),
             ("config.json", written.output("out/config.json")),
+            *configured.precision.files,
         )
     )
     return (files,)

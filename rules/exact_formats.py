@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from mlcbuild.errors import StageError
 from mlcbuild.rules import schemes
 from mlcbuild.rules.families import families
@@ -32,15 +34,16 @@ def check_gguf(context: RuleContext, model: ModelInfo) -> None:
         context.report(error.message, attribute="model", advice=error.advice)
 
 
-def check_compressed_tensors(context: RuleContext, model: ModelInfo, quantization: str) -> None:
-    """Report a scheme whose weights compressed-tensors cannot say, and a model whose checkpoints are not written."""
+def check_compressed_tensors(context: RuleContext, model: ModelInfo, quantizations: Iterable[str]) -> None:
+    """Report schemes whose weights compressed-tensors cannot say, and a model whose checkpoints are not written."""
     from mlcbuild.compiler.formats.compressed_tensors.described_model import check_model
     from mlcbuild.compiler.formats.compressed_tensors.module_form import check_scheme
 
-    try:
-        check_scheme(schemes.scheme(quantization))
-    except StageError as error:
-        context.report_illegal(error.message, attribute="quantization", advice=error.advice)
+    for name in quantizations:
+        try:
+            check_scheme(schemes.scheme(name))
+        except StageError as error:
+            context.report_illegal(error.message, attribute="quantization", advice=error.advice)
     if model.known is None:
         return
     try:

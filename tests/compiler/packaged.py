@@ -9,6 +9,7 @@ from pathlib import Path
 
 from safetensors.numpy import save_file
 
+from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 from mlcbuild.compiler.stages import describe_gguf, index_weights, quantize, write_compressed_tensors, write_gguf
 from mlcbuild.rules.families import families
 from tests.compiler import schemes
@@ -44,11 +45,13 @@ def byte_level_tokenizer(size: int) -> Mapping[str, object]:
     }
 
 
-def write_weights(directory: Path, config: Mapping[str, object], tensors: Mapping[str, Array], name: str) -> None:
+def write_weights(
+    directory: Path, config: Mapping[str, object], tensors: Mapping[str, Array], quantization: str | QuantizationScheme
+) -> None:
     """Write what ResolveModel, Quantize and IndexWeights make of a checkpoint: one shard with its index."""
     directory.mkdir(parents=True, exist_ok=True)
     write_resolved(directory, config)
-    scheme = schemes.scheme(name)
+    scheme = schemes.scheme(quantization) if isinstance(quantization, str) else quantization
     save_file(dict(tensors), directory / "shard.safetensors")
     quantize.run(
         shard=directory / "shard.safetensors",
@@ -97,9 +100,9 @@ def gguf_of(directory: Path, tokenizer: Path, name: str) -> Path:
     return directory / "model.gguf"
 
 
-def checkpoint_of(directory: Path, name: str) -> Path:
+def checkpoint_of(directory: Path, quantization: str | QuantizationScheme) -> Path:
     """The checkpoint for compressed-tensors of what `write_weights` wrote, with its config.json."""
-    scheme = schemes.scheme(name)
+    scheme = schemes.scheme(quantization) if isinstance(quantization, str) else quantization
     folder = directory / "checkpoint"
     write_compressed_tensors.run(
         config=directory / "config.json",

@@ -64,9 +64,14 @@ def random_tensors(config: Mapping[str, object], *, seed: int = 0) -> dict[str, 
     }
 
 
-def written(directory: Path, config: Mapping[str, object], tensors: Mapping[str, Array], name: str) -> Path:
-    write_weights(directory, config, tensors, name)
-    return checkpoint_of(directory, name)
+def written(
+    directory: Path,
+    config: Mapping[str, object],
+    tensors: Mapping[str, Array],
+    quantization: str | QuantizationScheme,
+) -> Path:
+    write_weights(directory, config, tensors, quantization)
+    return checkpoint_of(directory, quantization)
 
 
 def decompressed(folder: Path) -> dict[str, Array]:
@@ -111,6 +116,20 @@ def test_compressed_tensors_restores_the_numbers_of_the_package(name: str, tmp_p
             np.testing.assert_allclose(found[tensor], numbers, rtol=2**-8)
         else:
             np.testing.assert_array_equal(found[tensor], numbers, err_msg=tensor)
+
+
+def test_schemes_of_one_model_have_groups_of_their_own(tmp_path: Path) -> None:
+    table = {"default": "q4f16_1", "model.layers.0.mlp.*": "e4m3_e4m3_f16", "model.layers.1.mlp.down_proj": "q0f16"}
+    scheme, tensors = schemes.mixed(CONFIG, table), random_tensors(CONFIG)
+    folder = written(tmp_path, CONFIG, tensors, scheme)
+    quantization = json.loads((folder / "config.json").read_text())["quantization_config"]
+    assert quantization["format"] == "mixed-precision"
+    targets = [group["targets"] for group in quantization["config_groups"].values()]
+    assert targets == [["Linear"], [f"model.layers.0.mlp.{name}_proj" for name in ("gate", "up", "down")]]
+    assert quantization["ignore"] == ["model.layers.1.mlp.down_proj", "lm_head"]
+    expected = schemes.restored(CONFIG, scheme, schemes.stored(CONFIG, scheme, tensors))
+    found = decompressed(folder)
+    assert all(np.array_equal(found[name], numbers) for name, numbers in expected.items())
 
 
 def _linear(config: Mapping[str, object], scheme: QuantizationScheme) -> list[str]:

@@ -25,6 +25,7 @@ from mlcbuild.compiler.formats.compressed_tensors.tensor_plan import CheckpointP
 from mlcbuild.compiler.models.checkpoints.parameters import Parameter, read_parameters
 from mlcbuild.compiler.models.config import read_document
 from mlcbuild.compiler.quantization.float8.scheme import Float8Scheme
+from mlcbuild.compiler.quantization.mixed.scheme import scheme_of
 from mlcbuild.compiler.quantization.scheme import Encoder, QuantizationScheme, kept_dtype
 from mlcbuild.compiler.weights.tensor import Array, Tensor, TensorDescription, storage_of
 from mlcbuild.compiler.weights.tensor_cache import StoredWeights
@@ -61,9 +62,10 @@ def run(
 
 def _has_static_scales(scheme: QuantizationScheme, parameter: Parameter, weights: StoredWeights) -> bool:
     """Whether scales of activations are stored for a parameter: zeros are none."""
-    if not isinstance(scheme, Float8Scheme) or not scheme.covers(parameter.role) or not scheme.static_scales(parameter):
+    own = scheme_of(scheme, parameter)
+    if not isinstance(own, Float8Scheme) or not own.covers(parameter.role) or not own.static_scales(parameter):
         return False
-    return bool((weights.read(scheme.stored(parameter)[-1]) > 0).any())
+    return bool((weights.read(own.stored(parameter)[-1]) > 0).any())
 
 
 class _FilledTensors:

@@ -22,6 +22,7 @@ from mlcbuild.compiler.quantization.float8.encoder import spread
 from mlcbuild.compiler.quantization.float8.scheme import Float8Scheme
 from mlcbuild.compiler.quantization.ft.scheme import FtScheme
 from mlcbuild.compiler.quantization.group.scheme import GroupScheme
+from mlcbuild.compiler.quantization.mixed.scheme import scheme_of
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 from mlcbuild.compiler.weights.bit_packing import WORD_BITS, packed
 from mlcbuild.compiler.weights.tensor import BYTES, Array, Tensor, TensorDescription
@@ -35,6 +36,7 @@ def rows_of(
     scheme: QuantizationScheme, parameter: Parameter, form: ModuleForm, stored: Sequence[Array]
 ) -> Mapping[str, Array]:
     """The arrays of a parameter (…, out, in) that is stored in a form: codes, scales and what belongs to them."""
+    scheme = scheme_of(scheme, parameter)
     match scheme:
         case GroupScheme() | FtScheme():
             groups = scheme.groups_of(parameter) if isinstance(scheme, FtScheme) else scheme

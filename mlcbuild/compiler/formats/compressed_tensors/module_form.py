@@ -16,6 +16,7 @@ from mlcbuild.compiler.quantization.float8.scheme import Float8Scheme
 from mlcbuild.compiler.quantization.ft.scheme import FtScheme
 from mlcbuild.compiler.quantization.group.scheme import GroupScheme
 from mlcbuild.compiler.quantization.minifloat import E4M3
+from mlcbuild.compiler.quantization.mixed.scheme import scheme_of
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme, Weight
 from mlcbuild.errors import StageError
 
@@ -93,6 +94,7 @@ def check_scheme(scheme: QuantizationScheme) -> None:
 def form_of(scheme: QuantizationScheme, weight: Weight, *, static: bool = False) -> ModuleForm | None:
     """The form of what a scheme stores for a weight; None for one that is written in the model's type. `static`: scales
     of activations are stored for it. Raises StageError for what compressed-tensors cannot say."""
+    scheme = scheme_of(scheme, weight)
     check_scheme(scheme)
     if weight.role not in _QUANTIZED or not scheme.covers(weight.role):
         return None
