@@ -29,7 +29,7 @@ class CompiledKernel:
     """The actions that a kernel takes after ScheduleKernel, and what they make for each of `kernel_groups`."""
 
     actions: tuple[Action, ...]
-    groups: Mapping[str, DerivedArtifact]
+    groups: Mapping[str, Sequence[DerivedArtifact]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +83,18 @@ class PlatformInfo(Provider):
         """What it takes to run a library, for measurements."""
         return ExecutionRequirements()
 
-    def compile_kernel(self, kernel: str, scheduled: DerivedArtifact, *, owner: str) -> CompiledKernel:
-        """What happens to the kernel of that name once it is scheduled. Its actions are `owner`'s, a target's."""
+    def compile_kernel(
+        self,
+        kernel: str,
+        scheduled: DerivedArtifact,
+        *,
+        owner: str,
+        device_kernels: Sequence[Mapping[str, JsonValue]] = (),
+    ) -> CompiledKernel:
+        """What happens to the kernel of that name once it is scheduled. Its actions are `owner`'s, a target's.
+
+        It starts `device_kernels`, which the kind's own Phase0 put there."""
+        del device_kernels
         compiled = stage_action(
             f"{owner} CompileKernel {kernel}",
             "CompileKernel",
@@ -95,7 +105,7 @@ class PlatformInfo(Provider):
             parameters={"target": self.target},
             toolchains=("tvm",),
         )
-        return CompiledKernel(actions=(compiled,), groups={"objects": compiled.output(f"out/{kernel}.o")})
+        return CompiledKernel(actions=(compiled,), groups={"objects": [compiled.output(f"out/{kernel}.o")]})
 
 
 @dataclass(frozen=True, kw_only=True)

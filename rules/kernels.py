@@ -44,14 +44,20 @@ class KernelActions:
         document = read_manifest(manifest)
         for name in document["kernels"]:
             schedule = self._schedule(name, DerivedArtifact(action=discovering, path=f"out/kernels/{name}.json"))
-            compiled = self.platform.compile_kernel(name, schedule.output(f"out/{name}.json"), owner=self.owner)
+            compiled = self.platform.compile_kernel(
+                name,
+                schedule.output(f"out/{name}.json"),
+                owner=self.owner,
+                device_kernels=document.get("device_kernels", {}).get(name, ()),
+            )
             described = document.get("descriptions", {}).get(name)
             actions += _described((schedule, *compiled.actions), name, described)
             groups["signatures"].append(schedule.output(f"out/{name}.signature.json"))
             for group in self.platform.kernel_groups:
-                groups[group].append(compiled.groups[group])
+                groups[group] += [one for one in compiled.groups[group] if one not in groups[group]]
         announced = Discovery(
-            actions=tuple(actions),
+            # Several kernels may start the same device kernel.
+            actions=tuple({action.identifier: action for action in actions}.values()),
             groups=tuple((group, tuple(artifacts)) for group, artifacts in sorted(groups.items())),
         )
         return _of_part(announced, self.part) if self.part else announced

@@ -7,6 +7,7 @@ CompileDevice.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -42,6 +43,13 @@ class CudaPlatform(PlatformInfo):
 
     architectures: tuple[str, ...]
     toolkit: str = ""
+    kernels: str = "portable"
+
+    def passes(self, phase: str) -> Mapping[str, str]:
+        """Phase0 has kernels that are written in Triton for platforms that take them."""
+        if phase == "phase0" and self.kernels == "triton":
+            return {"backend": self.plugin("phase0_triton:PASSES")}
+        return super().passes(phase)
 
     def lacks_dtype(self, dtype: str) -> str:
         """bfloat16 has instructions since compute capability 8.0."""
@@ -51,7 +59,7 @@ class CudaPlatform(PlatformInfo):
     @property
     def kernel_toolchains(self) -> tuple[str, ...]:
         fat = ("nvfatbin",) if len(self.architectures) > 1 else ()
-        return (*self._device_toolchains, *fat)
+        return (*self._device_toolchains, *fat, *(("triton",) if self.kernels == "triton" else ()))
 
     @property
     def run_requirements(self) -> ExecutionRequirements:
@@ -59,7 +67,16 @@ class CudaPlatform(PlatformInfo):
         labels = (("arch", self.architectures[0]),) if len(self.architectures) == 1 else ()
         return ExecutionRequirements(gpus=1, labels=labels)
 
-    def compile_kernel(self, kernel: str, scheduled: DerivedArtifact, *, owner: str) -> CompiledKernel:
+    def compile_kernel(
+        self,
+        kernel: str,
+        scheduled: DerivedArtifact,
+        *,
+        owner: str,
+        device_kernels: Sequence[Mapping[str, JsonValue]] = (),
+    ) -> CompiledKernel:
+        if device_kernels:
+            return self._compile_host(kernel, scheduled, owner, device_kernels)
         compiled = stage_action(
             f"{owner} CompileKernel {kernel}",
             "CompileKernel",
@@ -78,10 +95,50 @@ class CudaPlatform(PlatformInfo):
         return CompiledKernel(
             actions=(compiled, *device),
             groups={
-                "objects": compiled.output(f"out/{kernel}.o"),
-                "launches": compiled.output(f"out/{kernel}.launch.json"),
-                "device_code": device[-1].output(device[-1].outputs[0]),
+                "objects": [compiled.output(f"out/{kernel}.o")],
+                "launches": [compiled.output(f"out/{kernel}.launch.json")],
+                "device_code": [device[-1].output(device[-1].outputs[0])],
             },
+        )
+
+    def _compile_host(
+        self, kernel: str, scheduled: DerivedArtifact, owner: str, started: Sequence[Mapping[str, JsonValue]]
+    ) -> CompiledKernel:
+        """The actions of a kernel that runs on the host, and starts others."""
+        triton = [self._compile_triton(each, owner) for each in started]
+        launches = [_of_name(action, ".launch.json") for action in triton]
+        compiled = stage_action(
+            f"{owner} CompileKernel {kernel}",
+            "CompileKernel",
+            self.plugin("stages.compile_host:run"),
+            owner=owner,
+            inputs={"scheduled": scheduled, "launches": launches},
+            outputs={"object": f"{kernel}.o"},
+            parameters={"target": self.target},
+            toolchains=("tvm",),
+        )
+        return CompiledKernel(
+            actions=(*triton, compiled),
+            groups={
+                "objects": [compiled.output(f"out/{kernel}.o")],
+                "launches": launches,
+                "device_code": [_of_name(action, ".cubin") for action in triton],
+            },
+        )
+
+    def _compile_triton(self, kernel: Mapping[str, JsonValue], owner: str) -> Action:
+        """What compiles a kernel that `backends.cuda.triton_launch.TritonKernel` describes."""
+        name, (arch,) = str(kernel["name"]), self.architectures
+        return stage_action(
+            f"{owner} CompileTriton {name} {arch}",
+            "CompileTriton",
+            self.plugin("stages.compile_triton:run"),
+            owner=owner,
+            inputs={},
+            outputs={"cubin": f"{name}.{arch}.cubin", "launch": f"{name}.launch.json"},
+            parameters={**{key: value for key, value in kernel.items() if key != "function"}, "arch": arch},
+            plugins={"kernel": str(kernel["function"])},
+            toolchains=("triton",),
         )
 
     def _device_actions(self, kernel: str, source: DerivedArtifact, owner: str) -> list[Action]:
@@ -119,6 +176,12 @@ class CudaPlatform(PlatformInfo):
         return (f"cuda_toolkit:{self.toolkit}",) if self.toolkit else ("nvrtc",)
 
 
+def _of_name(action: Action, ending: str) -> DerivedArtifact:
+    """The output of an action whose name ends so."""
+    (found,) = (path for path in action.outputs if path.endswith(ending))
+    return action.output(found)
+
+
 def platform(context: RuleContext) -> CudaPlatform:
     """The target has `kind` cuda, `arch` (the lowest), the device's limits, and the host's target as `host`."""
     names = context.target.strings("arch")
@@ -142,7 +205,20 @@ def platform(context: RuleContext) -> CudaPlatform:
         **_DEVICE_LIMITS,
         "host": host,
     }
-    return CudaPlatform(kind="cuda", target=target, architectures=ordered, toolkit=toolkit.rstrip("/"))
+    kernels = context.target.string("kernels")
+    if kernels == "triton" and len(ordered) > 1:
+        context.report(
+            f'kernels = "triton" takes one architecture, not {len(ordered)}: a launch is made for one',
+            attribute="kernels",
+            advice=("write a platform for each architecture", 'or kernels = "portable"'),
+        )
+    if kernels == "triton" and ordered and number(ordered[0]) < 80:
+        context.report(
+            f'kernels = "triton" is for sm_80 and later, not {ordered[0]}',
+            attribute="kernels",
+            advice=('write kernels = "portable"',),
+        )
+    return CudaPlatform(kind="cuda", target=target, architectures=ordered, toolkit=toolkit.rstrip("/"), kernels=kernels)
 
 
 BACKEND = Backend(
@@ -161,6 +237,14 @@ BACKEND = Backend(
             kind=AttributeKind.STRING,
             doc="The absolute path of a CUDA toolkit whose nvcc compiles device code. Left out: NVRTC, which "
             "`mlcbuild[cuda]` brings, even where a toolkit is installed.",
+        ),
+        Attribute(
+            name="kernels",
+            kind=AttributeKind.CHOICE,
+            allowed=("portable", "triton"),
+            default="portable",
+            doc="`triton`: attention of prompts is compiled by Triton, which `mlcbuild[triton]` brings, for one "
+            "architecture from sm_80 on. `portable`: no kernel is.",
         ),
     ),
     platform=platform,

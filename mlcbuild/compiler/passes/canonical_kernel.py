@@ -20,6 +20,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm_ffi.serialization import from_json_graph_str, to_json_graph_str
 
+from mlcbuild.compiler.kernel_attributes import DEVICE_KERNELS
 from mlcbuild.errors import InternalError
 
 ROOT = "kernel"
@@ -42,6 +43,7 @@ class CanonicalKernel:
 
     name: str
     data: bytes
+    device_kernels: tuple[dict[str, Any], ...] = ()  # what the kernel's attribute says of those that it starts
 
     def __post_init__(self) -> None:
         if self.name != kernel_name(self.data):
@@ -73,7 +75,8 @@ def canonicalize(func: tirx.PrimFunc, *, module: tvm.IRModule | None = None) -> 
             functions[variable] = module[variable]
             pending.append(module[variable])
     data = canonical_bytes(tvm.IRModule(functions), function_names=names)
-    return CanonicalKernel(name=kernel_name(data), data=data)
+    started = json.loads(str((func.attrs or {}).get(DEVICE_KERNELS, "[]")))
+    return CanonicalKernel(name=kernel_name(data), data=data, device_kernels=tuple(started))
 
 
 def load_kernel(data: bytes) -> tvm.IRModule:

@@ -2,8 +2,9 @@
 
 Reads `module` (after Phase3) and `metadata` (of Phase0, for the names of parameters and the numbers of the layers
 shown). Writes `graph` (the Relax functions, each kernel a stub that has its content's name and its signature, and no
-body), `kernels` (a directory with `<name>.json` for each distinct kernel) and `manifest` (the names of the kernels, and
-their descriptions for people and programs). Equal kernels, whatever their names, become one.
+body), `kernels` (a directory with `<name>.json` for each distinct kernel) and `manifest` (the names of the kernels,
+their descriptions for people and programs, and the device kernels that they start and that are compiled on their own).
+Equal kernels, whatever their names, become one.
 """
 
 from __future__ import annotations
@@ -30,10 +31,12 @@ def run(*, module: Path, metadata: Path, graph: Path, kernels: Path, manifest: P
     for kernel in partitioned.kernels:
         (kernels / f"{kernel.name}.json").write_bytes(kernel.data)
     ir.save_module(partitioned.graph, graph)
+    started = {kernel.name: kernel.device_kernels for kernel in partitioned.kernels if kernel.device_kernels}
     write_manifest(
         manifest,
         {
             "kernels": [kernel.name for kernel in partitioned.kernels],
             "descriptions": {name: description.written() for name, description in descriptions.items()},
+            **({"device_kernels": started} if started else {}),
         },
     )

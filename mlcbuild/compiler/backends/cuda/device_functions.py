@@ -8,7 +8,7 @@ TVM writes it only where a GPU's driver is, and can be made to load cubins nowhe
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mlcbuild.compiler.byte_stream import ByteReader, ByteWriter
@@ -36,9 +36,10 @@ class DeviceFunction:
     argument_tags: tuple[int, ...]
 
 
-def to_json(functions: Sequence[DeviceFunction]) -> str:
-    """The canonical JSON of the functions of one kernel."""
-    document = {
+def to_json(functions: Sequence[DeviceFunction], *, numbers: Mapping[str, Sequence[int]] | None = None) -> str:
+    """The canonical JSON of the functions of one kernel. `numbers` are those that calls of a function end with, where
+    they are known only once it is compiled."""
+    document: dict[str, object] = {
         "version": LAUNCH_VERSION,
         "functions": [
             {
@@ -50,7 +51,18 @@ def to_json(functions: Sequence[DeviceFunction]) -> str:
             for function in functions
         ],
     }
+    if numbers is not None:
+        document["numbers"] = {name: list(own) for name, own in numbers.items()}
     return json.dumps(document, sort_keys=True, separators=(",", ":")) + "\n"
+
+
+def numbers_from_json(text: str, *, where: str) -> dict[str, tuple[int, ...]]:
+    """The `numbers` that `to_json` wrote, by function. Raises StageError, calling the text `where`, for anything
+    else."""
+    try:
+        return {str(name): tuple(map(int, own)) for name, own in json.loads(text)["numbers"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StageError(f"{where} says nothing of how its functions are started: {error}") from error
 
 
 def from_json(text: str, *, where: str) -> tuple[DeviceFunction, ...]:

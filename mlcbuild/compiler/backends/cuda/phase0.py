@@ -21,7 +21,9 @@ from mlcbuild.compiler.passes.dispatch_masked_attention import dispatch_masked_a
 from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext, module_pass, of_logits
 
 
-def _dispatch_kv_cache_creation(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
+def _dispatch_kv_cache_creation(
+    module: tvm.IRModule, context: PhaseContext, *, with_triton: bool = False
+) -> tvm.IRModule:
     def exchanged(created: tvm.IRModule, geometry: KVCacheGeometry) -> tvm.IRModule:
         return with_own_kernels(
             created,
@@ -29,6 +31,7 @@ def _dispatch_kv_cache_creation(module: tvm.IRModule, context: PhaseContext) -> 
             target=context.target,
             window=context.window,
             rules=geometry.rules,
+            with_triton=with_triton,
         )
 
     return dispatch_kv_cache_creation(
@@ -38,6 +41,11 @@ def _dispatch_kv_cache_creation(module: tvm.IRModule, context: PhaseContext) -> 
         exchange=exchanged,
         latent=lambda geometry: latent_kernels(geometry, context.target),
     )
+
+
+def dispatch_kv_cache_creation_with_triton(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
+    """The pass for platforms that take kernels written in Triton."""
+    return _dispatch_kv_cache_creation(module, context, with_triton=True)
 
 
 def _softmax(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:

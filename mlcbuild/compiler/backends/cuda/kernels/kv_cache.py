@@ -9,7 +9,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from mlcbuild.compiler.backends.cuda.kernels import attention
+from mlcbuild.compiler.backends.cuda.kernels import attention, triton_attention
 from mlcbuild.compiler.backends.cuda.kernels import attention_rules as ruled
 from mlcbuild.compiler.backends.cuda.kernels import window as windowed
 from mlcbuild.compiler.models.architecture.attention_rules import NO_RULES, AttentionRules
@@ -29,12 +29,14 @@ def with_own_kernels(
     target: tvm.target.Target,
     window: SlidingWindow | None = None,
     rules: AttentionRules = NO_RULES,
+    with_triton: bool = False,
 ) -> tvm.IRModule:
     """`module` with kernels that TVM's `TIRPagedKVCache` put into it for an NVIDIA GPU exchanged for our own.
 
     Kernels of a frequency rule, type or architecture that there is none for stay as they are, except for what a
     `window` hides or `rules` say. Raises StageError for a window with a frequency rule that the kernels for it do not
-    know, and InternalError if TVM's kernels have other names.
+    know, and InternalError if TVM's kernels have other names. `with_triton`, passes of several tokens of a sequence
+    have kernels that are written in Triton, where there is neither a window nor rules.
     """
     functions = {str(variable.name_hint): (variable, kernel) for variable, kernel in module.functions_items()}
     ours: dict[str, _Make] = {
@@ -54,6 +56,8 @@ def with_own_kernels(
             _PREFILL: partial(ruled.paged_prefill, rules=rules),
             _RAGGED: partial(ruled.ragged_prefill, rules=rules),
         }
+    elif with_triton and triton_attention.fits(functions[_RAGGED][1], target):
+        changed = {_PREFILL: triton_attention.paged_prefill, _RAGGED: triton_attention.ragged_prefill}
     missing = sorted(name for name in ours | changed if name not in functions)
     if missing:
         raise InternalError(f"TVM's key-value cache has no kernels of the names {', '.join(missing)}")

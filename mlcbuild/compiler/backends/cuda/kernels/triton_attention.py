@@ -1,0 +1,106 @@
+"""Attention of several new tokens of each sequence by Triton, in place of TVM's kernels for GPUs and with their
+parameters. Queries and keys come rotated."""
+
+from __future__ import annotations
+
+import tvm
+from tvm import tirx
+
+from mlcbuild.compiler.backends.cuda import architectures
+from mlcbuild.compiler.backends.cuda.triton_launch import TritonKernel, address, launch, naming
+from mlcbuild.compiler.kernels.building import Expression, replace_body
+
+_FUNCTION = "mlcbuild.compiler.backends.cuda.triton_kernels.attention:prefill"
+_TYPES = {"float16": "*fp16", "bfloat16": "*bf16"}
+_ROWS, _KEYS = 128, 64
+_WIDEST = 256  # places of a head
+
+
+def fits(original: tirx.PrimFunc, target: tvm.target.Target) -> bool:
+    """Whether Triton's kernel can stand for one of TVM's."""
+    queries = original.params[0]
+    arch = str(target.attrs["arch"])
+    return (
+        str(queries.dtype) in _TYPES and 16 <= int(queries.shape[2]) <= _WIDEST and architectures.has_mma_m16n8k16(arch)
+    )
+
+
+def paged_prefill(original: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Query tokens of sequences over what the cache holds."""
+    queries, starts, pages, page_starts, page_numbers, lengths, _, _, output, logarithms, causal = original.params[:11]
+    size = [int(each) for each in pages.shape[1:]]
+    kernel = _kernel(queries, key_heads=size[1], page=size[2])
+    values = tirx.address_of(pages[0, 1, 0, 0, 0])
+    given = [
+        address(queries), address(starts), address(pages), values, address(page_starts), address(page_numbers),
+        address(lengths), address(output), address(logarithms),
+    ]  # fmt: skip
+    return _started(original, kernel, given, causal)
+
+
+def ragged_prefill(original: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Query tokens of sequences over keys and values given side by side."""
+    queries, starts, keys, values, key_starts, _, _, output, logarithms, causal = original.params[:10]
+    kernel = _kernel(queries, key_heads=int(keys.shape[1]), page=0)
+    unused = address(key_starts)
+    given = [
+        address(queries), address(starts), address(keys), address(values), address(key_starts), unused,
+        unused, address(output), address(logarithms),
+    ]  # fmt: skip
+    return _started(original, kernel, given, causal)
+
+
+def _kernel(queries: tirx.Buffer, *, key_heads: int, page: int) -> TritonKernel:
+    heads, head_dim = int(queries.shape[1]), int(queries.shape[2])
+    kind = _TYPES[str(queries.dtype)]
+    wide = 1 << (head_dim - 1).bit_length()
+    return TritonKernel(
+        function=_FUNCTION,
+        signature=(
+            ("queries", kind),
+            ("query_starts", "*i32"),
+            ("keys", kind),
+            ("values", kind),
+            ("key_starts", "*i32"),
+            ("page_numbers", "*i32"),
+            ("last_lengths", "*i32"),
+            ("output", kind),
+            ("logarithms", "*fp32"),
+            ("batch", "i32"),
+            ("causal", "i32"),
+            ("scale", "fp32"),
+        ),
+        aligned=("queries", "keys", "values", "output"),
+        constants=(
+            ("GROUP", heads // key_heads),
+            ("KEY_HEADS", key_heads),
+            ("HEAD_DIM", head_dim),
+            ("BLOCK_D", wide),
+            ("PAGE", page),
+            ("BLOCK_M", _ROWS),
+            ("BLOCK_N", _KEYS if wide <= 128 else _KEYS // 2),
+        ),
+        warps=8,
+        stages=3 if wide <= 128 else 2,
+    )
+
+
+def _started(
+    original: tirx.PrimFunc, kernel: TritonKernel, given: list[Expression], causal: Expression
+) -> tirx.PrimFunc:
+    rotary_mode, scale = original.params[-4], original.params[-1]
+    queries, starts = original.params[:2]
+    batch = starts.shape[0] - 1
+    constants = dict(kernel.constants)
+    rows = queries.shape[0] * constants["GROUP"]
+    # A sequence may end within a tile, and so has one more at most.
+    tiles = tirx.ceildiv(rows, constants["BLOCK_M"]) + batch
+    grid = (tirx.Cast("int32", tiles), tirx.const(constants["KEY_HEADS"], "int32"))
+    own = launch(kernel, [*given, tirx.Cast("int32", batch), causal, scale], grid)
+    # TVM's caches rotate keys as they are read (mode 1) for a sliding window alone, and no library with one is made so.
+    checked = tirx.AssertStmt(
+        rotary_mode == 0,
+        "RuntimeError",
+        [tvm.ir.StringImm("these kernels know no keys that are rotated as they are read")],
+    )
+    return naming(replace_body(original, tirx.SeqStmt([checked, own])), [kernel])

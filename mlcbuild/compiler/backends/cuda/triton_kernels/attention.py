@@ -1,0 +1,167 @@
+"""Attention of several new tokens of each sequence: over keys that lie side by side, or in pages of a cache.
+
+A program has the queries of one key-value head for some tokens of one sequence: row r of its tile is query head
+r mod GROUP of token r / GROUP. So all heads that share keys share what is loaded, and a pass of few tokens still fills
+a tile. Scores are in units of log2(e); the running maximum and sum are those of FlashAttention 2 (Dao 2023).
+
+As in TVM, a row's result comes with the base-2 logarithm of its softmax's denominator, so that results over several
+ranges of keys can be merged; a row that sees no key has the result 0 and `NO_KEYS`.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+NO_KEYS = tl.constexpr(-5e4)
+_LOG2E = tl.constexpr(1.4426950408889634)
+_SEQUENCES = tl.constexpr(128)  # that a program looks at together, to find its own
+
+
+@triton.jit
+def _own_tile(query_starts, batch, GROUP: tl.constexpr, BLOCK_M: tl.constexpr):
+    """The sequence of this program, and its first row there; the sequence is `batch` for a program that has none.
+
+    The tiles of a sequence come last first: rows that see most keys take longest.
+    """
+    tile = tl.program_id(0)
+    before = 0
+    sequence = batch
+    row = 0
+    for first in range(0, batch, _SEQUENCES):
+        numbers = first + tl.arange(0, _SEQUENCES)
+        inside = numbers < batch
+        begins = tl.load(query_starts + numbers, inside, 0)
+        ends = tl.load(query_starts + numbers + 1, inside, 0)
+        tiles = tl.cdiv((ends - begins) * GROUP, BLOCK_M)
+        upto = before + tl.cumsum(tiles, 0)
+        mine = inside & (tile < upto) & (tile >= upto - tiles)
+        if tl.sum(mine.to(tl.int32), 0) > 0:
+            sequence = tl.sum(tl.where(mine, numbers, 0), 0)
+            row = tl.sum(tl.where(mine, upto - 1 - tile, 0), 0) * BLOCK_M
+        before += tl.sum(tiles, 0)
+    return sequence, row
+
+
+@triton.jit
+def _attended(
+    state,
+    query,
+    keys,
+    values,
+    page_numbers,
+    head,
+    begin,
+    end,
+    key_count,
+    last_seen,
+    scale,
+    KEY_HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    PAGE: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    MASKED: tl.constexpr,
+):
+    """The state (results, maxima, sums) of a tile of rows, with the keys from `begin` to `end`; with `MASKED`, a row
+    sees those up to `last_seen`."""
+    accumulated, largest, total = state
+    places = tl.arange(0, BLOCK_D)
+    for first in range(begin, end, BLOCK_N):
+        numbers = first + tl.arange(0, BLOCK_N)
+        if PAGE > 0:
+            pages = tl.load(page_numbers + numbers // PAGE, numbers < key_count, 0).to(tl.int64)
+            rows = ((pages * 2) * KEY_HEADS + head) * PAGE + numbers % PAGE
+        else:
+            rows = numbers.to(tl.int64) * KEY_HEADS + head
+        offsets = rows[:, None] * HEAD_DIM + places[None, :]
+        present = (numbers < key_count)[:, None] & (places < HEAD_DIM)[None, :]
+        if MASKED or BLOCK_D != HEAD_DIM:
+            key = tl.load(keys + offsets, present, 0.0)
+        else:
+            key = tl.load(keys + offsets)
+        scores = tl.dot(query, key.T) * scale
+        if MASKED:
+            scores = tl.where(numbers[None, :] <= last_seen[:, None], scores, float("-inf"))
+        higher = tl.maximum(largest, tl.max(scores, 1))
+        weights = tl.exp2(scores - higher[:, None])
+        correction = tl.exp2(largest - higher)
+        total = total * correction + tl.sum(weights, 1)
+        if MASKED or BLOCK_D != HEAD_DIM:
+            value = tl.load(values + offsets, present, 0.0)
+        else:
+            value = tl.load(values + offsets)
+        accumulated = tl.dot(weights.to(value.dtype), value, accumulated * correction[:, None])
+        largest = higher
+    return accumulated, largest, total
+
+
+@triton.jit
+def prefill(
+    queries,  # (tokens, heads, HEAD_DIM)
+    query_starts,  # (batch + 1,) int32
+    keys,  # (keys, KEY_HEADS, HEAD_DIM), or (pages, 2, KEY_HEADS, PAGE, HEAD_DIM)
+    values,  # the same; of pages, `keys` from the first value on
+    key_starts,  # (batch + 1,) int32: of the keys, or of the pages
+    page_numbers,  # int32, of pages
+    last_lengths,  # (batch,) int32: the keys in the last page of each sequence
+    output,  # (tokens, heads, HEAD_DIM)
+    logarithms,  # (tokens, heads) float32
+    batch,
+    causal,  # 0: a query sees all keys of its sequence
+    scale,
+    GROUP: tl.constexpr,  # query heads of a key-value head
+    KEY_HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_D: tl.constexpr,  # the power of two from HEAD_DIM on
+    PAGE: tl.constexpr,  # keys in a page; 0 for keys that lie side by side
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    sequence, first_row = _own_tile(query_starts, batch, GROUP, BLOCK_M)
+    if sequence == batch:
+        return
+    head = tl.program_id(1)
+    first_token = tl.load(query_starts + sequence)
+    tokens = tl.load(query_starts + sequence + 1) - first_token
+    key_begin = tl.load(key_starts + sequence)
+    key_count = tl.load(key_starts + sequence + 1) - key_begin
+    if PAGE > 0:
+        page_numbers += key_begin
+        key_count = tl.where(key_count > 0, (key_count - 1) * PAGE + tl.load(last_lengths + sequence), 0)
+    else:
+        keys += key_begin.to(tl.int64) * KEY_HEADS * HEAD_DIM
+        values += key_begin.to(tl.int64) * KEY_HEADS * HEAD_DIM
+
+    rows = first_row + tl.arange(0, BLOCK_M)
+    token = rows // GROUP
+    places = tl.arange(0, BLOCK_D)
+    query_rows = (first_token + token).to(tl.int64) * (KEY_HEADS * GROUP) + head * GROUP + rows % GROUP
+    offsets = query_rows[:, None] * HEAD_DIM + places[None, :]
+    present = (token < tokens)[:, None] & (places < HEAD_DIM)[None, :]
+    query = tl.load(queries + offsets, present, 0.0)
+
+    # What every row of the tile sees, and what some do.
+    ahead = tl.where(causal > 0, key_count - tokens, key_count)
+    last_seen = tl.where(causal > 0, tl.minimum(token + ahead, key_count - 1), key_count - 1)
+    by_all = tl.where(causal > 0, first_row // GROUP + ahead + 1, key_count)
+    by_all = tl.maximum(tl.minimum(by_all, key_count), 0) // BLOCK_N * BLOCK_N
+    by_some = tl.minimum(tl.where(causal > 0, (first_row + BLOCK_M - 1) // GROUP + ahead + 1, key_count), key_count)
+
+    accumulated = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    largest = tl.full((BLOCK_M,), NO_KEYS, tl.float32)
+    total = tl.full((BLOCK_M,), 1.0, tl.float32)
+    state = (accumulated, largest, total)
+    scale *= _LOG2E
+    state = _attended(
+        state, query, keys, values, page_numbers, head, 0, by_all, key_count, last_seen, scale,
+        KEY_HEADS, HEAD_DIM, BLOCK_D, PAGE, BLOCK_N, False,
+    )  # fmt: skip
+    state = _attended(
+        state, query, keys, values, page_numbers, head, by_all, by_some, key_count, last_seen, scale,
+        KEY_HEADS, HEAD_DIM, BLOCK_D, PAGE, BLOCK_N, True,
+    )  # fmt: skip
+    accumulated, largest, total = state
+    result = accumulated / total[:, None]
+    tl.store(output + offsets, result.to(output.dtype.element_ty), present)
+    tl.store(logarithms + query_rows, largest + tl.log2(total), token < tokens)
