@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from mlcbuild.engine.action import DerivedArtifact, StageCall
 from mlcbuild.errors import WorkspaceErrors
 from mlcbuild.rules import analysis as analysis_module
+from mlcbuild.rules.kernels import KernelActions
 from tests.rules.model_workspaces import CUDA, CUDA_MANIFEST, model_workspace
 from tests.rules.world import action, analysed, write
 
@@ -74,6 +76,48 @@ def test_one_architecture_needs_no_fat_binary_and_a_toolkit_is_keyed_by_its_cont
     assert dict(discovery.groups)["device_code"] == (device.output("out/kernel_aa.sm_90.cubin"),)
 
 
+def test_kernels_in_triton_are_compiled_beside_the_host_code_that_starts_them(tmp_path: Path) -> None:
+    text = CUDA.replace('["sm_90a", "sm_80"]', '["sm_90"]\nkernels = "triton"')
+    analysis = analysed(model_workspace(tmp_path, text), "//models:on-gpu")
+    (phase0,) = (plugin for name, plugin in action(analysis, "Phase0").command.plugins if name == "backend")  # type: ignore[union-attr]
+    assert phase0 == "mlcbuild.compiler.backends.cuda.phase0_triton:PASSES"
+    partition = action(analysis, "Partition")
+    assert isinstance(partition.discoverer, KernelActions)
+    assert "triton" in partition.discoverer.toolchains
+    started = {"name": "triton_x_1", "function": "somewhere.kernels:x", "warps": 4}
+    manifest = {
+        "version": 1,
+        "kernels": ["kernel_aa", "kernel_bb", "kernel_cc"],
+        "device_kernels": {"kernel_bb": [started], "kernel_cc": [started]},
+    }
+    discovery = partition.discoverer(discovering=partition.identifier, manifest=json.dumps(manifest).encode())
+    made = {each.identifier.removeprefix("//models:on-gpu "): each for each in discovery.actions}
+    assert list(made) == [
+        "ScheduleKernel kernel_aa",
+        "CompileKernel kernel_aa",
+        "CompileDevice kernel_aa sm_90",
+        "ScheduleKernel kernel_bb",
+        "CompileTriton triton_x_1 sm_90",
+        "CompileKernel kernel_bb",
+        "ScheduleKernel kernel_cc",
+        "CompileKernel kernel_cc",
+    ]
+    compiled = made["CompileTriton triton_x_1 sm_90"]
+    assert compiled.toolchains == ("triton",)
+    assert isinstance(compiled.command, StageCall)
+    assert dict(compiled.command.parameters) == {"arch": "sm_90", "name": "triton_x_1", "warps": 4}
+    assert dict(compiled.command.plugins) == {"kernel": "somewhere.kernels:x"}
+    assert {
+        group: [each.path for each in members if isinstance(each, DerivedArtifact)]
+        for group, members in discovery.groups
+        if group != "signatures"
+    } == {
+        "device_code": ["out/kernel_aa.sm_90.cubin", "out/triton_x_1.sm_90.cubin"],
+        "launches": ["out/kernel_aa.launch.json", "out/triton_x_1.launch.json"],
+        "objects": ["out/kernel_aa.o", "out/kernel_bb.o", "out/kernel_cc.o"],
+    }
+
+
 def test_mistakes_in_platforms_are_told_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(analysis_module, "program_path", lambda name: f"/usr/bin/{name}")  # whatever is installed here
     text = """
@@ -102,6 +146,16 @@ name = "arm"
 kind = "cuda"
 arch = ["sm_90"]
 host = "aarch64-linux-gnu"
+[[platform]]
+name = "two"
+kind = "cuda"
+arch = ["sm_80", "sm_90"]
+kernels = "triton"
+[[platform]]
+name = "old"
+kind = "cuda"
+arch = ["sm_75"]
+kernels = "triton"
 """
     with pytest.raises(WorkspaceErrors) as raised:
         analysed(write(tmp_path, {"a/BUILD.toml": text}), "//a:all")
@@ -117,6 +171,11 @@ host = "aarch64-linux-gnu"
         '  for example "/usr/local/cuda-13.0"',
         "a/BUILD.toml:24:8: no cpu in //a:arm",
         "  name the processor of aarch64-linux-gnu, as LLVM does",
+        'a/BUILD.toml:31:11: kernels = "triton" takes one architecture, not 2: a launch is made for one in //a:two',
+        "  write a platform for each architecture",
+        '  or kernels = "portable"',
+        'a/BUILD.toml:36:11: kernels = "triton" is for sm_80 and later, not sm_75 in //a:old',
+        '  write kernels = "portable"',
     ]
 
 

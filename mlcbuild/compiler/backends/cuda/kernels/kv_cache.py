@@ -57,7 +57,10 @@ def with_own_kernels(
             _RAGGED: partial(ruled.ragged_prefill, rules=rules),
         }
     elif with_triton and triton_attention.fits(functions[_RAGGED][1], target):
-        changed = {_PREFILL: triton_attention.paged_prefill, _RAGGED: triton_attention.ragged_prefill}
+        changed = {
+            _PREFILL: partial(triton_attention.paged_prefill, target=target),
+            _RAGGED: partial(triton_attention.ragged_prefill, target=target),
+        }
     missing = sorted(name for name in ours | changed if name not in functions)
     if missing:
         raise InternalError(f"TVM's key-value cache has no kernels of the names {', '.join(missing)}")

@@ -3,6 +3,8 @@ parameters. Queries and keys come rotated."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import tvm
 from tvm import tirx
 
@@ -12,8 +14,25 @@ from mlcbuild.compiler.kernels.building import Expression, replace_body
 
 _FUNCTION = "mlcbuild.compiler.backends.cuda.triton_kernels.attention:prefill"
 _TYPES = {"float16": "*fp16", "bfloat16": "*bf16"}
-_ROWS, _KEYS = 128, 64
 _WIDEST = 256  # places of a head
+_LARGE_SHARED_MEMORY = (90, 100, 103)  # architectures with 227 KiB for a block
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tile:
+    """The rows and keys that a block multiplies at a time, its warps, and the tiles of keys that are on their way."""
+
+    rows: int
+    keys: int
+    warps: int
+    stages: int
+
+
+def _tile(head_dim: int, arch: str) -> _Tile:
+    """What was fastest on an H200 among eleven for heads of 128 (docs/cuda.md), as far as shared memory reaches."""
+    if head_dim > 128:
+        return _Tile(rows=64, keys=32, warps=4, stages=2)
+    return _Tile(rows=128, keys=128 if architectures.number(arch) in _LARGE_SHARED_MEMORY else 64, warps=8, stages=3)
 
 
 def fits(original: tirx.PrimFunc, target: tvm.target.Target) -> bool:
@@ -25,11 +44,11 @@ def fits(original: tirx.PrimFunc, target: tvm.target.Target) -> bool:
     )
 
 
-def paged_prefill(original: tirx.PrimFunc) -> tirx.PrimFunc:
+def paged_prefill(original: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
     """Query tokens of sequences over what the cache holds."""
     queries, starts, pages, page_starts, page_numbers, lengths, _, _, output, logarithms, causal = original.params[:11]
     size = [int(each) for each in pages.shape[1:]]
-    kernel = _kernel(queries, key_heads=size[1], page=size[2])
+    kernel = _kernel(queries, target, key_heads=size[1], page=size[2])
     values = tirx.address_of(pages[0, 1, 0, 0, 0])
     given = [
         address(queries), address(starts), address(pages), values, address(page_starts), address(page_numbers),
@@ -38,10 +57,10 @@ def paged_prefill(original: tirx.PrimFunc) -> tirx.PrimFunc:
     return _started(original, kernel, given, causal)
 
 
-def ragged_prefill(original: tirx.PrimFunc) -> tirx.PrimFunc:
+def ragged_prefill(original: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
     """Query tokens of sequences over keys and values given side by side."""
     queries, starts, keys, values, key_starts, _, _, output, logarithms, causal = original.params[:10]
-    kernel = _kernel(queries, key_heads=int(keys.shape[1]), page=0)
+    kernel = _kernel(queries, target, key_heads=int(keys.shape[1]), page=0)
     unused = address(key_starts)
     given = [
         address(queries), address(starts), address(keys), address(values), address(key_starts), unused,
@@ -50,10 +69,10 @@ def ragged_prefill(original: tirx.PrimFunc) -> tirx.PrimFunc:
     return _started(original, kernel, given, causal)
 
 
-def _kernel(queries: tirx.Buffer, *, key_heads: int, page: int) -> TritonKernel:
+def _kernel(queries: tirx.Buffer, target: tvm.target.Target, *, key_heads: int, page: int) -> TritonKernel:
     heads, head_dim = int(queries.shape[1]), int(queries.shape[2])
     kind = _TYPES[str(queries.dtype)]
-    wide = 1 << (head_dim - 1).bit_length()
+    tile = _tile(head_dim, str(target.attrs["arch"]))
     return TritonKernel(
         function=_FUNCTION,
         signature=(
@@ -75,13 +94,13 @@ def _kernel(queries: tirx.Buffer, *, key_heads: int, page: int) -> TritonKernel:
             ("GROUP", heads // key_heads),
             ("KEY_HEADS", key_heads),
             ("HEAD_DIM", head_dim),
-            ("BLOCK_D", wide),
+            ("BLOCK_D", 1 << (head_dim - 1).bit_length()),
             ("PAGE", page),
-            ("BLOCK_M", _ROWS),
-            ("BLOCK_N", _KEYS if wide <= 128 else _KEYS // 2),
+            ("BLOCK_M", tile.rows),
+            ("BLOCK_N", tile.keys),
         ),
-        warps=8,
-        stages=3 if wide <= 128 else 2,
+        warps=tile.warps,
+        stages=tile.stages,
     )
 
 
