@@ -23,7 +23,7 @@ Item = TypeVar("Item")
 ROWS = 128
 """Rows that are quantized together: the blocks of all schemes divide them."""
 
-SAMPLED = 8
+SAMPLED = 4
 """Blocks of a matrix's rows, or experts, by which candidates are compared."""
 
 
