@@ -80,3 +80,12 @@ def test_every_scheme_of_integers_has_a_default_and_only_one() -> None:
         assert not [method for method in defaults if methods()[method].refusal(scheme)]
         if scheme.kind in ("group-quant", "awq", "ft-quant"):
             assert defaults == ["awq"]
+
+
+@pytest.mark.parametrize("rule", ["model_package", "gguf_package"])
+def test_packages_are_calibrated_as_weights_are(tmp_path: Path, rule: str) -> None:
+    platform = 'platform = ":v3"\n' if rule == "model_package" else ""
+    package = f'[[{rule}]]\nname = "p"\nmodel = ":m"\nquantization = "q4f16_1"\ncalibration = ":text"\n{platform}'
+    workspace = model_workspace(tmp_path, _TEXT + package, **{"models/text.txt": "a text"})
+    searching = action(analysed(workspace, "//models:p"), "SearchScales")
+    assert searching.identifier == "//models:p SearchScales"
