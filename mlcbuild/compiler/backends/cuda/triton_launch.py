@@ -37,7 +37,7 @@ class TritonKernel:
     function: str
     signature: tuple[tuple[str, str], ...]
     aligned: tuple[str, ...]
-    constants: tuple[tuple[str, int], ...]
+    constants: tuple[tuple[str, int | float], ...]
     warps: int
     stages: int
 

@@ -36,7 +36,7 @@ def with_own_kernels(
     Kernels of a frequency rule, type or architecture that there is none for stay as they are, except for what a
     `window` hides or `rules` say. Raises StageError for a window with a frequency rule that the kernels for it do not
     know, and InternalError if TVM's kernels have other names. `with_triton`, passes of several tokens of a sequence
-    have kernels that are written in Triton, where there is neither a window nor rules.
+    have kernels that are written in Triton, where there is no window.
     """
     functions = {str(variable.name_hint): (variable, kernel) for variable, kernel in module.functions_items()}
     ours: dict[str, _Make] = {
@@ -50,16 +50,18 @@ def with_own_kernels(
             _PREFILL_SLIDING: partial(windowed.paged_prefill, window=window, rope_scaling=rope_scaling),
             _RAGGED: partial(windowed.ragged_prefill, window=window, rope_scaling=rope_scaling),
         }
+    elif with_triton and triton_attention.fits(functions[_RAGGED][1], target):
+        changed = {
+            _PREFILL: partial(triton_attention.paged_prefill, target=target, rules=rules),
+            _RAGGED: partial(triton_attention.ragged_prefill, target=target, rules=rules),
+        }
+        if rules != NO_RULES:
+            changed[_DECODE] = partial(ruled.paged_decode, rules=rules)
     elif rules != NO_RULES:
         changed = {
             _DECODE: partial(ruled.paged_decode, rules=rules),
             _PREFILL: partial(ruled.paged_prefill, rules=rules),
             _RAGGED: partial(ruled.ragged_prefill, rules=rules),
-        }
-    elif with_triton and triton_attention.fits(functions[_RAGGED][1], target):
-        changed = {
-            _PREFILL: partial(triton_attention.paged_prefill, target=target),
-            _RAGGED: partial(triton_attention.ragged_prefill, target=target),
         }
     missing = sorted(name for name in ours | changed if name not in functions)
     if missing:

@@ -11,6 +11,7 @@ from tvm import tirx
 from mlcbuild.compiler.backends.cuda import architectures
 from mlcbuild.compiler.backends.cuda.triton_launch import TritonKernel, address, launch, naming
 from mlcbuild.compiler.kernels.building import Expression, replace_body
+from mlcbuild.compiler.models.architecture.attention_rules import NO_RULES, AttentionRules
 
 _FUNCTION = "mlcbuild.compiler.backends.cuda.triton_kernels.attention:prefill"
 _TYPES = {"float16": "*fp16", "bfloat16": "*bf16"}
@@ -44,32 +45,39 @@ def fits(original: tirx.PrimFunc, target: tvm.target.Target) -> bool:
     )
 
 
-def paged_prefill(original: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
+def paged_prefill(
+    original: tirx.PrimFunc, target: tvm.target.Target, rules: AttentionRules = NO_RULES
+) -> tirx.PrimFunc:
     """Query tokens of sequences over what the cache holds."""
-    queries, starts, pages, page_starts, page_numbers, lengths, _, _, output, logarithms, causal = original.params[:11]
+    queries, starts, pages, page_starts, page_numbers, lengths, first, positions = original.params[:8]
+    output, logarithms, causal = original.params[8:11]
     size = [int(each) for each in pages.shape[1:]]
-    kernel = _kernel(queries, target, key_heads=size[1], page=size[2])
+    kernel = _kernel(queries, target, key_heads=size[1], page=size[2], rules=rules)
     values = tirx.address_of(pages[0, 1, 0, 0, 0])
     given = [
         address(queries), address(starts), address(pages), values, address(page_starts), address(page_numbers),
-        address(lengths), address(output), address(logarithms),
+        address(lengths), address(positions), address(first), address(output), address(logarithms),
     ]  # fmt: skip
     return _started(original, kernel, given, causal)
 
 
-def ragged_prefill(original: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
+def ragged_prefill(
+    original: tirx.PrimFunc, target: tvm.target.Target, rules: AttentionRules = NO_RULES
+) -> tirx.PrimFunc:
     """Query tokens of sequences over keys and values given side by side."""
-    queries, starts, keys, values, key_starts, _, _, output, logarithms, causal = original.params[:10]
-    kernel = _kernel(queries, target, key_heads=int(keys.shape[1]), page=0)
+    queries, starts, keys, values, key_starts, positions, first, output, logarithms, causal = original.params[:10]
+    kernel = _kernel(queries, target, key_heads=int(keys.shape[1]), page=0, rules=rules)
     unused = address(key_starts)
     given = [
         address(queries), address(starts), address(keys), address(values), address(key_starts), unused,
-        unused, address(output), address(logarithms),
+        unused, address(positions), address(first), address(output), address(logarithms),
     ]  # fmt: skip
     return _started(original, kernel, given, causal)
 
 
-def _kernel(queries: tirx.Buffer, target: tvm.target.Target, *, key_heads: int, page: int) -> TritonKernel:
+def _kernel(
+    queries: tirx.Buffer, target: tvm.target.Target, *, key_heads: int, page: int, rules: AttentionRules
+) -> TritonKernel:
     heads, head_dim = int(queries.shape[1]), int(queries.shape[2])
     kind = _TYPES[str(queries.dtype)]
     tile = _tile(head_dim, str(target.attrs["arch"]))
@@ -83,6 +91,8 @@ def _kernel(queries: tirx.Buffer, target: tvm.target.Target, *, key_heads: int, 
             ("key_starts", "*i32"),
             ("page_numbers", "*i32"),
             ("last_lengths", "*i32"),
+            ("positions", "*i32"),
+            ("first_positions", "*i32"),
             ("output", kind),
             ("logarithms", "*fp32"),
             ("batch", "i32"),
@@ -91,11 +101,16 @@ def _kernel(queries: tirx.Buffer, target: tvm.target.Target, *, key_heads: int, 
         ),
         aligned=("queries", "keys", "values", "output"),
         constants=(
-            ("GROUP", heads // key_heads),
+            ("GROUP", heads // key_heads - int(rules.sinks)),
             ("KEY_HEADS", key_heads),
             ("HEAD_DIM", head_dim),
             ("BLOCK_D", 1 << (head_dim - 1).bit_length()),
             ("PAGE", page),
+            ("WINDOW", rules.window),
+            ("CHUNKED", int(rules.chunked)),
+            ("SOFT_CAP", float(rules.soft_cap)),
+            ("SINKS", int(rules.sinks)),
+            ("ALIBI", 1 << (heads.bit_length() - 1) if rules.alibi else 0),
             ("BLOCK_M", tile.rows),
             ("BLOCK_N", tile.keys),
         ),
