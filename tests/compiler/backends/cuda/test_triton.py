@@ -140,14 +140,14 @@ def test_what_does_not_compile_is_told(tmp_path: Path) -> None:
     described = _described(_made())
     constants = dict(described["constants"])
 
-    def compiled(arch: str = "sm_90", **other: int) -> None:
-        given = [[name, value] for name, value in (constants | other).items() if value]
+    def compiled(arch: str = "sm_90", *, lacking: str = "", **other: int) -> None:
+        given = [[name, value] for name, value in (constants | other).items() if name != lacking]
         _compile(tmp_path, {**described, "constants": given}, arch)
 
     with pytest.raises(StageError, match='unknown GPU architecture "sm_9O"'):
         compiled("sm_9O")
     with pytest.raises(StageError, match="prefill and its signature differ in PAGE"):
-        compiled(PAGE=0)
+        compiled(lacking="PAGE")
     with pytest.raises(StageError, match="prefill does not compile for sm_90"):
         compiled(BLOCK_N=48)  # no power of two
 
