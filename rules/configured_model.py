@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.configuring import configure as configured_with
 from mlcbuild.engine.action import DerivedArtifact, JsonValue
@@ -14,6 +15,9 @@ from mlcbuild.rules.precision import TargetPrecision, one_scheme, target_precisi
 from mlcbuild.rules.providers import ModelInfo
 from mlcbuild.rules.rule import RuleContext
 from mlcbuild.workspace.schema import PLATFORM
+
+if TYPE_CHECKING:
+    from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +35,7 @@ def configure(
     context: RuleContext,
     model: ModelInfo,
     *,
-    quantization: str | None = None,
+    quantization: str | TargetPrecision | None = None,
     overrides: Mapping[str, JsonValue] | None = None,
     platform: PlatformInfo | None = None,
     part: str = "",
@@ -39,11 +43,11 @@ def configure(
     """Declare the action that applies and checks overrides and quantization, one a target, or one a library of it,
     whose word is `part` (`RuleContext.stage`).
 
-    `quantization` is a scheme, None for what the target's attribute says. `platform` is None where no library is made.
-    Reports what can be told of a model that is at hand, and of the quantization on the platform; what the platform
-    cannot do is illegal.
+    `quantization` is a scheme, or what was chosen for the target; None for what its attribute says. `platform` is None
+    where no library is made. Reports what can be told of a model that is at hand, and of the quantization on the
+    platform; what the platform cannot do is illegal.
     """
-    precision, scheme = target_precision(context, model) if quantization is None else one_scheme(model, quantization)
+    precision, scheme = _precision(context, model, quantization)
     checked = dict(overrides or {})
     backend = None if platform is None else backends()[platform.kind]
     kinds, windows = (None, True) if backend is None else (list(backend.kv_state_kinds), backend.sliding_windows)
@@ -78,3 +82,11 @@ def configure(
         window=configured.output("out/window.json"),
         precision=precision,
     )
+
+
+def _precision(
+    context: RuleContext, model: ModelInfo, quantization: str | TargetPrecision | None
+) -> tuple[TargetPrecision, QuantizationScheme | None]:
+    if quantization is None:
+        return target_precision(context, model)
+    return one_scheme(model, quantization) if isinstance(quantization, str) else (quantization, None)

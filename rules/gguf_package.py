@@ -6,6 +6,7 @@ The actions of `quantized_weights` → DescribeGGUF → WriteGGUF: the same shar
 from __future__ import annotations
 
 from mlcbuild.engine.action import Artifact
+from mlcbuild.rules.automatic_precision import automatic_attributes, automatic_precision
 from mlcbuild.rules.calibration import calibration_attributes
 from mlcbuild.rules.configured_model import ConfiguredModel, configure
 from mlcbuild.rules.exact_formats import check_exact, check_gguf
@@ -16,14 +17,17 @@ from mlcbuild.rules.quantized_weights import quantize
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
 
+_CANDIDATES = ("q4f16_1", "q8f16_1", "q0f16")  # GGUF has an exact form of these
+
 
 def implement(context: RuleContext) -> Providers:
     model = context.required("model", ModelInfo)
     check_gguf(context, model)
-    configured = configure(context, model)
+    automatic = automatic_precision(context, model)
+    configured = configure(context, model, quantization=None if automatic is None else automatic.precision)
     for scheme in configured.precision.names:
         check_exact(context, scheme, format_name="GGUF")
-    weights = quantize(context, model, configured, encode="raw")
+    weights = quantize(context, model, configured, automatic=automatic, encode="raw")
     name = f"{context.label.name.rpartition('/')[2]}.gguf"
     written = _write(context, model, configured, weights)
     return (FilesInfo(files=((name, written), *configured.precision.files)),)
@@ -69,6 +73,7 @@ GGUF_PACKAGE = Rule(
             Attribute(name="model", kind=AttributeKind.LABEL, mandatory=True, provides=("model",), doc="The model."),
             QUANTIZATION,
             *calibration_attributes(),
+            *automatic_attributes(_CANDIDATES),
         ),
         provides=("files",),
     ),

@@ -14,7 +14,7 @@ from mlcbuild.rules.configured_model import ConfiguredModel, configure
 from mlcbuild.rules.families import model_plugins
 from mlcbuild.rules.optimization import LEVELS
 from mlcbuild.rules.passes import CompilerPassInfo
-from mlcbuild.rules.precision import QUANTIZATION
+from mlcbuild.rules.precision import QUANTIZATION, TargetPrecision
 from mlcbuild.rules.providers import FilesInfo, LibraryInfo, ModelInfo
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
@@ -83,11 +83,15 @@ def platform_of(context: RuleContext) -> PlatformInfo:
     return platform
 
 
-def configure_library(context: RuleContext, model: ModelInfo, platform: PlatformInfo) -> ConfiguredModel:
-    """Declare the check of a target with `LIBRARY_ATTRIBUTES`, and what applies its overrides."""
+def configure_library(
+    context: RuleContext, model: ModelInfo, platform: PlatformInfo, *, precision: TargetPrecision | None = None
+) -> ConfiguredModel:
+    """Declare the check of a target with `LIBRARY_ATTRIBUTES`, and what applies its overrides. `precision` is what was
+    chosen for the target, if it was."""
     return configure(
         context,
         model,
+        quantization=precision,
         overrides=dict(context.target.table("overrides")),
         platform=platform,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mlcbuild.rules.automatic_precision import automatic_attributes, automatic_precision
 from mlcbuild.rules.calibration import calibration_attributes
 from mlcbuild.rules.model_library import LIBRARY_ATTRIBUTES, compile_library, configure_library, platform_of
 from mlcbuild.rules.providers import ExecutableInfo, FilesInfo, ModelInfo, PackageInfo
@@ -13,8 +14,10 @@ from mlcbuild.workspace.schema import RuleSchema
 def implement(context: RuleContext) -> Providers:
     model = context.required("model", ModelInfo)
     platform = platform_of(context)
-    configured = configure_library(context, model, platform)
-    weights = quantize(context, model, configured, encode=context.target.string("encode"))
+    automatic = automatic_precision(context, model)
+    chosen = None if automatic is None else automatic.precision
+    configured = configure_library(context, model, platform, precision=chosen)
+    weights = quantize(context, model, configured, automatic=automatic, encode=context.target.string("encode"))
     compiled = compile_library(context, model, configured, platform)
     assert model.tokenizer is not None  # a model with weights has a source, and a source has a tokenizer
     stage = configured.precision.stage("mlcbuild.compiler.stages.gen_config:run")
@@ -42,7 +45,7 @@ MODEL_PACKAGE = Rule(
     schema=RuleSchema(
         name="model_package",
         doc="Everything that running a model takes, in one directory; `mlcbuild run` generates text with it.",
-        attributes=(*LIBRARY_ATTRIBUTES, ENCODE, *calibration_attributes()),
+        attributes=(*LIBRARY_ATTRIBUTES, ENCODE, *calibration_attributes(), *automatic_attributes()),
         provides=("library", "weights", "files", "executable", "package"),
     ),
     implementation=implement,

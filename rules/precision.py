@@ -24,16 +24,18 @@ if TYPE_CHECKING:
     from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 
 FILE_SUFFIX = ".json"
+AUTO = "auto"
+"""The quantization of targets whose schemes are chosen (`rules.automatic_precision`)."""
 QUANTIZATION = Attribute(
     name="quantization",
     kind=AttributeKind.CHOICE,
-    allowed=schemes.NAMES,
+    allowed=(*schemes.NAMES, AUTO),
     by_pattern=True,
     file_suffix=FILE_SUFFIX,
     mandatory=True,
     doc="How matrices are stored, by MLC-LLM's names; those that begin with q0 do not quantize. Or a table of these by "
     'names of matrices, with `default`: { default = "q4f16_1", "model.layers.*.mlp.down_proj" = "q8f16_1" }; or the '
-    "path of a file with such a table, precision.json.",
+    "path of a file with such a table, precision.json; or auto, where `budget` and `calibration` decide about each.",
 )
 
 
@@ -96,15 +98,35 @@ def target_precision(context: RuleContext, model: ModelInfo) -> tuple[TargetPrec
     that assigns schemes to matrices, where there are several, and reports what is wrong with them. Raises
     WorkspaceError for a file that cannot be read."""
     value = context.target.get("quantization")
+    if value == AUTO or (isinstance(value, Mapping) and AUTO in value.values()):
+        raise context.error(
+            f'"{AUTO}" is no scheme here: what is chosen follows from weights',
+            attribute="quantization",
+            advice=(
+                "it may be the whole quantization of a quantized_weights, model_package or gguf_package; give a "
+                "model_library the precision.json of such a target",
+            ),
+        )
     if isinstance(value, str) and not value.endswith(FILE_SUFFIX):
         return one_scheme(model, value)
-    file = None
     if isinstance(value, str):
         file = SourceArtifact(path=value)
         wanted = _read(context, file)
-    else:
-        wanted = Precision.of_table(dict(context.target.string_map("quantization")))
-    scheme = _assigned(context, model, wanted)
+        return assign_precision(context, model, wanted.schemes, file=file), _assigned(context, model, wanted)
+    wanted = Precision.of_table(dict(context.target.string_map("quantization")))
+    assigned = assign_precision(context, model, wanted.schemes, table=wanted.table)
+    return assigned, _assigned(context, model, wanted)
+
+
+def assign_precision(
+    context: RuleContext,
+    model: ModelInfo,
+    names: tuple[str, ...],
+    *,
+    file: SourceArtifact | DerivedArtifact | None = None,
+    table: Mapping[str, str] | None = None,
+) -> TargetPrecision:
+    """Declare the action that assigns the schemes of these names to matrices, by a precision.json or a table."""
     action = context.stage(
         "AssignPrecision",
         "mlcbuild.compiler.stages.assign_precision:run",
@@ -114,15 +136,14 @@ def target_precision(context: RuleContext, model: ModelInfo) -> tuple[TargetPrec
             **({} if file is None else {"precision": file}),
         },
         outputs={"model_out": "model.json", "precision_out": "precision.json"},
-        parameters={} if file is not None else {"choices": [[key, scheme] for key, scheme in wanted.table.items()]},
-        plugins={"schemes": _plugins(wanted.schemes)},
+        parameters={} if table is None else {"choices": [[key, scheme] for key, scheme in table.items()]},
+        plugins={"schemes": _plugins(names)},
     )
-    precision = TargetPrecision(
-        names=wanted.schemes,
+    return TargetPrecision(
+        names=names,
         model=action.output("out/model.json"),
         precision=action.output("out/precision.json"),
     )
-    return precision, scheme
 
 
 def _read(context: RuleContext, file: SourceArtifact) -> Precision:

@@ -6,9 +6,16 @@ adapters, MergeLora comes before each Quantize, and for weights that are calibra
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from mlcbuild.engine.action import DerivedArtifact, DiscoveredArtifacts, Discovery
+from mlcbuild.engine.action import Action, DerivedArtifact, DiscoveredArtifacts, Discovery
+from mlcbuild.rules.automatic_precision import (
+    MEASURED,
+    AutomaticPrecision,
+    MeasureShard,
+    automatic_attributes,
+    automatic_precision,
+)
 from mlcbuild.rules.calibration import ShardCalibration, calibration_attributes, calibration_of
 from mlcbuild.rules.configured_model import ConfiguredModel, configure
 from mlcbuild.rules.imported_weights import ImportedShards, import_weights, imported_shards
@@ -29,7 +36,7 @@ ENCODE = Attribute(
 @dataclass(frozen=True, kw_only=True)
 class QuantizeShards:
     """Announces one Quantize action for each of the `imported` shards, after one that calibrates it where the target
-    has a `calibration`, and the groups of what they make."""
+    has a `calibration`, or those that `measure` it where schemes are chosen, and the groups of what they make."""
 
     owner: str
     imported: ImportedShards
@@ -37,15 +44,19 @@ class QuantizeShards:
     precision: TargetPrecision
     encode: str
     calibration: ShardCalibration | None = None
+    measure: MeasureShard | None = None
 
     def __call__(self, *, discovering: str, manifest: bytes) -> Discovery:
         imported = self.imported(discovering=discovering, manifest=manifest)
         ((_, shards),) = imported.groups
         stage = self.precision.stage("mlcbuild.compiler.stages.quantize:run", "encoder")
         actions, calibrations = [], []
+        measured: list[tuple[Action, DerivedArtifact]] = []
         for index, shard in enumerate(shards):
             assert isinstance(shard, DerivedArtifact)
             given, parameters = shard, self.parameters
+            if self.measure is not None:
+                measured += self.measure(owner=self.owner, index=index, shard=shard)
             if self.calibration is not None:
                 calibrated, given = self.calibration.calibrate(owner=self.owner, index=index, shard=shard)
                 calibrations.append(calibrated)
@@ -78,32 +89,48 @@ class QuantizeShards:
             for index, action in enumerate(actions)
         )
         return Discovery(
-            actions=(*imported.actions, *calibrations, *actions),
-            groups=(*imported.groups, ("records", records), ("shards", made)),
+            actions=(*imported.actions, *(action for action, _ in measured), *calibrations, *actions),
+            groups=(
+                *imported.groups,
+                *([(MEASURED, tuple(file for _, file in measured))] if self.measure is not None else []),
+                ("records", records),
+                ("shards", made),
+            ),
         )
 
 
-def quantize(context: RuleContext, model: ModelInfo, configured: ConfiguredModel, *, encode: str) -> WeightsInfo:
+def quantize(
+    context: RuleContext,
+    model: ModelInfo,
+    configured: ConfiguredModel,
+    *,
+    automatic: AutomaticPrecision | None = None,
+    encode: str,
+) -> WeightsInfo:
     """Declare the actions from a model's source to its quantized shards, calibrated where the target says so. Raises
     WorkspaceError for a bare shape."""
-    calibration = calibration_of(
-        context,
-        model,
-        precision=configured.precision,
-        parameters=configured.parameters,
-        shards=imported_shards(context),
-    )
+    calibration = None
+    if automatic is None:
+        calibration = calibration_of(
+            context,
+            model,
+            precision=configured.precision,
+            parameters=configured.parameters,
+            shards=imported_shards(context),
+        )
+    source = configured if automatic is None else replace(configured, parameters=automatic.parameters)
     imported = import_weights(
         context,
         model,
-        configured,
+        source,
         QuantizeShards(
             owner=str(context.label),
-            imported=ImportedShards(owner=str(context.label), parameters=configured.parameters, lora=model.lora),
+            imported=ImportedShards(owner=str(context.label), parameters=source.parameters, lora=model.lora),
             parameters=configured.parameters,
             precision=configured.precision,
             encode=encode,
             calibration=calibration,
+            measure=None if automatic is None else automatic.measure,
         ),
     )
     stage = configured.precision.stage("mlcbuild.compiler.stages.index_weights:run")
@@ -127,8 +154,9 @@ def quantize(context: RuleContext, model: ModelInfo, configured: ConfiguredModel
 
 def implement(context: RuleContext) -> Providers:
     model = context.required("model", ModelInfo)
-    configured = configure(context, model)
-    weights = quantize(context, model, configured, encode=context.target.string("encode"))
+    automatic = automatic_precision(context, model)
+    configured = configure(context, model, quantization=None if automatic is None else automatic.precision)
+    weights = quantize(context, model, configured, automatic=automatic, encode=context.target.string("encode"))
     index, shards = ("tensor-cache.json", weights.index), ("", weights.shards)
     return (weights, FilesInfo(files=(index, shards, *configured.precision.files)))
 
@@ -142,6 +170,7 @@ QUANTIZED_WEIGHTS = Rule(
             QUANTIZATION,
             ENCODE,
             *calibration_attributes(),
+            *automatic_attributes(),
         ),
         provides=("weights", "files"),
     ),

@@ -36,6 +36,7 @@ NAMES = frozenset(
         "mlcbuild.compiler.backends.cuda.architectures",
         "mlcbuild.compiler.formats.compressed_tensors.described_model",
         "mlcbuild.compiler.formats.compressed_tensors.module_form",
+        "mlcbuild.compiler.calibration.budget",
         "mlcbuild.compiler.formats.exact_forms",
         "mlcbuild.compiler.formats.gguf.described_model",
         "mlcbuild.compiler.kernel_description",

@@ -1,0 +1,226 @@
+"""Schemes chosen by measured errors: on a small model some of whose matrices are hard to quantize, and known.
+
+Half of the channels of these matrices' inputs are larger, and their columns as much smaller (`outlier_model`). So what
+the groups of their rows have few integers for are the weights that matter. The right answer is known: these matrices
+get the bits, at the expense of all others. Rows are of a length that groups of 40, of 3 bits, divide.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlcbuild.compiler.calibration.scales import Scales, Scaling
+from mlcbuild.compiler.calibration.sensitivity import (
+    MeasuredParameter,
+    RelativeError,
+    is_matrix,
+    read_sensitivity,
+)
+from mlcbuild.compiler.calibration.statistics import Statistics
+from mlcbuild.compiler.calibration.weighing import Weighing
+from mlcbuild.compiler.models.parameter_role import ParameterRole
+from mlcbuild.compiler.quantization.mixed.precision import Precision, read_precision
+from mlcbuild.compiler.quantization.scheme import QuantizationScheme
+from mlcbuild.compiler.stages import choose_precision, measure_sensitivity
+from mlcbuild.errors import StageError
+from tests.compiler import schemes
+from tests.compiler.calibration import outlier_model
+from tests.compiler.calibration.outlier_model import (
+    loaded,
+    logits_error,
+    texts,
+    write_shard,
+    write_statistics,
+)
+from tests.compiler.resolving import parameters_of
+from tests.compiler.running import random_model, tensors_of
+from tests.compiler.tiny_models import Array
+
+_CANDIDATES = ("q3f16_1", "q4f16_1", "q8f16_1", "q0f16")
+_HARD = ("model.layers.0.mlp.down_proj.weight", "model.layers.1.self_attn.qkv_proj.weight")
+_FACTOR = 16.0
+_CONFIG: dict[str, Any] = outlier_model.CONFIG | {
+    "hidden_size": 160,
+    "intermediate_size": 320,
+    "num_hidden_layers": 3,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _World:
+    folder: Path
+    tensors: dict[str, Array]
+    measured: tuple[Path, ...]
+
+    def choose(self, budget: str, candidates: tuple[str, ...] = _CANDIDATES) -> Path:
+        path = self.folder / "chosen" / f"{budget}.json"
+        path.parent.mkdir(exist_ok=True)
+        choose_precision.run(
+            measured=tuple(one for one in self.measured if one.stem in candidates),
+            parameters=self.folder / "parameters.json",
+            precision=path,
+            candidates=candidates,
+            budget=budget,
+        )
+        return path
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _sizes() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(outlier_model, "CONFIG", _CONFIG)
+        yield
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> _World:
+    folder = tmp_path_factory.mktemp("sensitivity")
+    tensors = {name: array.copy() for name, array in tensors_of(random_model(_CONFIG)).items()}
+    for name, array in tensors.items():
+        if name.endswith(("o_proj.weight", "down_proj.weight")):
+            array *= 0.25  # so that the layers' errors do not grow from one to the next
+    # A table that integers of 4 bits have exactly: what is compared is the error of the layers.
+    table = np.random.default_rng(2).integers(-7, 8, tensors["model.embed_tokens.weight"].shape).astype(np.float32)
+    table[:, ::8] = 7
+    tensors["model.embed_tokens.weight"] = table / 4
+    tensors = _with_hard_matrices(tensors)
+    shard = write_shard(folder, tensors)
+    write_statistics(folder / "statistics", loaded(tensors), texts(4, seed=1))
+    measured = []
+    for name in _CANDIDATES:
+        scheme = schemes.scheme(name)
+        measured.append(folder / f"{name}.json")
+        measure_sensitivity.run(
+            shard=shard,
+            parameters=folder / "parameters.json",
+            statistics=folder / "statistics",
+            measured=measured[-1],
+            scheme=scheme,
+            encoder=schemes.encoder_class(scheme),
+        )
+    return _World(folder=folder, tensors=tensors, measured=tuple(measured))
+
+
+def test_the_bits_go_to_the_matrices_that_need_them_and_beat_uniform_ones(world: _World) -> None:
+    path = world.choose("q4f16_1")
+    precision, told = read_precision(path), json.loads(path.read_text())["measured"]
+    assert {precision.scheme(name) for name in _HARD} <= {"q8f16_1", "q0f16"}
+    uniform = schemes.scheme("q4f16_1")
+    mixed = schemes.mixed(_CONFIG, precision.table)
+    assert _bytes(mixed) == told["bytes"] <= told["budget_bytes"] == _bytes(uniform)
+    model, sample = loaded(world.tensors), texts(4, seed=2)
+    assert _error(world, mixed, model, sample) < 0.9 * _error(world, uniform, model, sample)
+
+
+def test_a_table_that_is_also_the_head_counts_as_both_and_a_branch_by_what_it_adds() -> None:
+    def measured(
+        name: str, role: ParameterRole, outputs: RelativeError | None, table: RelativeError | None = None
+    ) -> MeasuredParameter:
+        return MeasuredParameter(name=name, role=role, bytes=1, quantized=True, outputs=outputs, table=table)
+
+    linear = ParameterRole.LINEAR
+    found = [
+        measured("e.weight", ParameterRole.EMBEDDING, _relative(0.5, 900.0), _relative(0.25, 60.0)),
+        measured("l.0.mlp.up.weight", linear, _relative(0.5, 7000.0)),
+        measured("l.0.mlp.down.weight", linear, _relative(0.125, 30.0)),
+        measured("l.1.mlp.up.weight", linear, _relative(0.5, 1.0)),
+        measured("l.1.mlp.down.weight", linear, _relative(0.125, 10.0)),
+        measured("head.weight", ParameterRole.FINAL_FC, _relative(0.25, 5e6)),
+    ]
+    errors = [Weighing(found).error(one) for one in found]
+    assert errors == pytest.approx([0.5 + 0.25 * 0.6, 0.5 * 0.3, 0.125 * 0.3, 0.5 * 0.1, 0.125 * 0.1, 0.25])
+
+
+def test_errors_are_those_of_outputs_relative_to_the_outputs(world: _World) -> None:
+    scheme = schemes.scheme("q4f16_1")
+    stored = schemes.stored(_CONFIG, schemes.scheme("q0f32"), world.tensors)
+    statistics = Statistics(world.folder / "statistics")
+    found = {one.name: one for one in read_sensitivity(world.measured[1]).parameters}
+    for parameter in parameters_of(_CONFIG).parameters:
+        measured = found[parameter.name]
+        if not is_matrix(parameter):
+            assert measured.outputs is measured.table is None
+            continue
+        matrix = stored[parameter.name].astype(np.float64)
+        arrays = schemes.encoder(scheme).encode(parameter, matrix.astype(np.float16))
+        delta = schemes.encoder(scheme).decode(parameter, arrays).astype(np.float64) - matrix
+        observed = statistics.of(parameter.name)
+        gram = np.eye(matrix.shape[1]) if observed is None else observed.gram.astype(np.float64)
+        energy = np.trace(matrix @ gram @ matrix.T)
+        relative = measured.table if observed is None else measured.outputs
+        assert relative is not None
+        assert relative.error == pytest.approx(np.trace(delta @ gram @ delta.T) / energy, rel=1e-3)
+        share = 1.0 if observed is not None else statistics.index.tokens / parameter.shape[0]
+        assert relative.energy == pytest.approx(energy * share, rel=1e-3)
+        sizes = [math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize for tensor in scheme.stored(parameter)]
+        assert measured.bytes == sum(sizes)
+
+
+def test_more_bytes_never_give_a_greater_error_and_no_budget_is_exceeded(world: _World) -> None:
+    errors = []
+    for bits in ("4 bits", "4.5 bits", "6 bits", "8 bits", "12 bits", "16 bits"):
+        path = world.choose(bits)
+        told = json.loads(path.read_text())["measured"]
+        assert told["bytes"] <= told["budget_bytes"]
+        assert told["error_lower_bound"] <= told["error"]
+        assert _bytes(schemes.mixed(_CONFIG, read_precision(path).table)) == told["bytes"]
+        errors.append(told["error"])
+    assert errors == sorted(errors, reverse=True)
+    assert read_precision(world.choose("16 bits")).default == "q0f16"
+
+
+def test_a_budget_that_no_choice_keeps_to_says_what_the_least_is(world: _World) -> None:
+    with pytest.raises(StageError, match=r"the budget of \d[\d,]* bytes \(2 bits\) is below the \d[\d,]* that"):
+        world.choose("2 bits")
+
+
+def test_a_candidate_that_was_not_measured_is_an_error(world: _World) -> None:
+    with pytest.raises(StageError, match="was not measured by q4f16_2"):
+        world.choose("4.5 bits", ("q4f16_1", "q4f16_2"))
+
+
+def test_the_same_choice_has_the_same_bytes(world: _World) -> None:
+    first = world.choose("5 bits").read_bytes()
+    assert world.choose("5 bits").read_bytes() == first
+    assert Precision.of_table(json.loads(first)["quantization"]) == read_precision(world.choose("5 bits"))
+
+
+def _with_hard_matrices(tensors: dict[str, Array]) -> dict[str, Array]:
+    """The same model, in which half of the columns of the hard matrices are smaller and their inputs as much larger."""
+    listed, scheme = parameters_of(_CONFIG), schemes.scheme("q0f32")
+    stored = schemes.stored(_CONFIG, scheme, tensors)
+    random = np.random.default_rng(5)
+    scales = {}
+    for one in listed.smoothed:
+        scales[one.matrices[0]] = np.ones(one.channels, np.float32)
+        if one.matrices[0] in _HARD:
+            scales[one.matrices[0]][random.permutation(one.channels)[: one.channels // 2]] = 1 / _FACTOR
+    scaling = Scaling(found=Scales(scales=scales), smoothed=listed.smoothed)
+    changed = {one.name: scaling.changed(one, stored[one.name], None) for one in listed.parameters}
+    assert sum((changed[name] != stored[name]).any() for name in _HARD) == len(_HARD)
+    return schemes.restored(_CONFIG, scheme, changed)
+
+
+def _relative(error: float, energy: float) -> RelativeError:
+    return RelativeError(error=error, energy=energy)
+
+
+def _bytes(scheme: QuantizationScheme) -> int:
+    return sum(
+        math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize
+        for parameter in parameters_of(_CONFIG).parameters
+        for tensor in scheme.stored(parameter)
+    )
+
+
+def _error(world: _World, scheme: QuantizationScheme, model: object, sample: list[list[int]]) -> float:
+    stored = schemes.stored(_CONFIG, scheme, world.tensors)
+    return logits_error(schemes.restored(_CONFIG, scheme, stored), model, sample)
