@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 from pathlib import Path
 
 import pytest
 
-from mlcbuild.engine.action import DerivedArtifact, Discovery
+from mlcbuild.compiler.quantization.integer_grid import GridEncoder
+from mlcbuild.engine.action import DerivedArtifact, Discovery, StageCall
 from mlcbuild.errors import WorkspaceErrors
 from mlcbuild.rules import schemes
 from mlcbuild.rules.calibration import methods
+from tests.compiler.schemes import encoder
 from tests.rules.model_workspaces import maker, model_workspace
 from tests.rules.world import action, analysed
 
@@ -56,6 +60,33 @@ def test_a_search_comes_before_the_shards_and_a_change_before_each_quantize(
         }
 
 
+@pytest.mark.parametrize(
+    ("lines", "quantization", "mnemonic", "parameters"),
+    [
+        (('calibration_method = "gptq"',), "q4f16_autoawq", "Gptq", {"by_activations": False}),
+        (('calibration_method = "gptq"', "act_order = true"), "q8f16_ft", "Gptq", {"by_activations": True}),
+    ],
+)
+def test_methods_without_a_search_change_each_shard_by_the_statistics(
+    tmp_path: Path, lines: tuple[str, ...], quantization: str, mnemonic: str, parameters: dict[str, object]
+) -> None:
+    found = _discovered(tmp_path, 'calibration = ":text"', *lines, quantization=quantization)
+    changes = [each for each in found.actions if each.mnemonic == mnemonic]
+    quantized = [each for each in found.actions if each.mnemonic == "Quantize"]
+    assert len(changes) == len(quantized) == 2
+    for change, quantize in zip(changes, quantized, strict=True):
+        makers = {item.artifact.action for item in change.inputs if isinstance(item.artifact, DerivedArtifact)}
+        assert any(identifier.endswith("MergeStatistics") for identifier in makers)
+        assert change.identifier in {
+            item.artifact.action for item in quantize.inputs if isinstance(item.artifact, DerivedArtifact)
+        }
+        assert isinstance(change.command, StageCall)
+        assert dict(change.command.parameters) == parameters
+        function, call = importlib.import_module(change.command.function.partition(":")[0]).run, change.command
+        given = [name for part in (call.inputs, call.outputs, call.parameters, call.plugins) for name, _ in part]
+        assert sorted(given) == sorted(inspect.signature(function).parameters)
+
+
 def test_the_strength_of_smoothing_is_checked(tmp_path: Path) -> None:
     smooth = ('calibration = ":text"', 'calibration_method = "smoothquant"')
     with pytest.raises(WorkspaceErrors, match=r"`smoothing` is 1\.5, and not from 0 to 1"):
@@ -70,6 +101,21 @@ def test_a_scheme_that_a_method_does_not_fit_is_refused_with_what_does(tmp_path:
         analysed(_workspace(tmp_path, *awq, quantization="q0f16"), "//models:w")
     with pytest.raises(WorkspaceErrors, match="awq does not calibrate e4m3_e4m3_f16"):
         analysed(_workspace(tmp_path, *awq, quantization="e4m3_e4m3_f16"), "//models:w")
+
+
+def test_gptq_is_refused_where_nothing_stores_what_it_chooses(tmp_path: Path) -> None:
+    for method, quantization in (("gptq", "e4m3_e4m3_f16"), ("gptq", "q0f16")):
+        lines = ('calibration = ":text"', f'calibration_method = "{method}"')
+        with pytest.raises(WorkspaceErrors, match=f"{method} does not calibrate {quantization}"):
+            analysed(_workspace(tmp_path, *lines, quantization=quantization), "//models:w")
+    with pytest.raises(WorkspaceErrors, match="act_order is of gptq, not of awq"):
+        analysed(_workspace(tmp_path, 'calibration = ":text"', "act_order = true"), "//models:w")
+
+
+def test_gptq_calibrates_the_schemes_whose_encoders_have_a_grid() -> None:
+    for name in schemes.NAMES:
+        has_grid = isinstance(encoder(schemes.scheme(name)), GridEncoder)
+        assert (methods()["gptq"].refusal(schemes.scheme(name)) == "") == has_grid
 
 
 def test_every_scheme_of_integers_has_a_default_and_only_one() -> None:
