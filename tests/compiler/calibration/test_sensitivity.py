@@ -136,7 +136,7 @@ def test_a_table_that_is_also_the_head_counts_as_both_and_a_branch_by_what_it_ad
         measured("head.weight", ParameterRole.FINAL_FC, _relative(0.25, 5e6)),
     ]
     errors = [Weighing(found).error(one) for one in found]
-    assert errors == pytest.approx([0.5 + 0.25 * 0.6, 0.5 * 0.3, 0.125 * 0.3, 0.5 * 0.1, 0.125 * 0.1, 0.25])
+    assert errors == pytest.approx([0.5 + 0.25, 0.5 / 3, 0.125 / 3, 0.5 / 10, 0.125 / 10, 0.25])
 
 
 def test_errors_are_those_of_outputs_relative_to_the_outputs(world: _World) -> None:
