@@ -29,14 +29,15 @@ def _public() -> str:
     built = [model for model in models if model.is_built]
     named = [model.name + ("*" if model.partial else "") for model in built]
     refused = ", ".join(model.name for model in models if not model.is_built)
+    told = f"Refused, with the reason: {refused}. " if refused else ""
     cut = ", ".join(model.name for model in built if model.without)
     copies = f"Of {cut}, only a copy without one field is read, as the message says. " if cut else ""
     return textwrap.fill(
         f"Configuration files of {len(models)} public models are in `tests/compiler/public_models`, with a note of "
         f"where in public repositories each was seen. {len(built)} are built, and have as many parameters as in "
         f"transformers' classes (`tests/compiler/test_public_models.py`): {', '.join(named)}. Of those with a star, "
-        f"not all fields were found. {copies}Refused, "
-        f"with the reason: {refused}. No file of EXAONE 4 1.2B, GLM-4-0414 or Ministral 8B was found whole.",
+        f"not all fields were found. {copies}{told}No file of EXAONE 4 1.2B, GLM-4-0414 or Ministral 8B was found "
+        "whole.",
         width=120,
         break_on_hyphens=False,
     ).replace("*", "\\*")
