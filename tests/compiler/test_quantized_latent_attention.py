@@ -8,8 +8,8 @@ import pytest
 
 from tests.compiler import schemes
 from tests.compiler.family_cases import CASES
-from tests.compiler.parity import check_logits, store
-from tests.compiler.running import random_model
+from tests.compiler.parity import check_logits
+from tests.compiler.running import random_model, store
 
 # Every expert is used, so that no rounding chooses another one.
 _CONFIG = {**CASES["deepseek_v2"].config, "num_hidden_layers": 2, "n_routed_experts": 4, "num_experts_per_tok": 4}
