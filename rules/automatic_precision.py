@@ -7,7 +7,7 @@ methods of calibration share. A measurement knows no budget, so another budget m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mlcbuild.compiler.calibration.budget import ADVICE, parse_budget
 from mlcbuild.compiler.quantization.mixed.scheme import check_one_dtype
@@ -124,8 +124,9 @@ def automatic_precision(context: RuleContext, model: ModelInfo) -> AutomaticPrec
         outputs={"precision": "precision.json"},
         parameters={"candidates": list(candidates), "budget": budget},
     )
+    chosen = choice.output("out/precision.json")
     return AutomaticPrecision(
-        precision=assign_precision(context, model, candidates, file=choice.output("out/precision.json")),
+        precision=replace(assign_precision(context, model, candidates, file=chosen), chosen=chosen),
         measure=MeasureShard(candidates=candidates, parameters=parameters, statistics=statistics),
         parameters=parameters,
     )

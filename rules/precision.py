@@ -56,6 +56,7 @@ class TargetPrecision:
     names: tuple[str, ...]
     model: DerivedArtifact
     precision: DerivedArtifact | None = None
+    chosen: DerivedArtifact | None = None  # the file of ChoosePrecision, which also says what was measured
 
     def stage(self, function: str, *parts: Literal["encoder", "reader"]) -> SchemeStage:
         """A stage function that takes a `scheme`, and these `parts` of it."""
@@ -78,7 +79,8 @@ class TargetPrecision:
     @property
     def files(self) -> tuple[tuple[str, Artifact], ...]:
         """What is placed of it with the target's files: the precision.json, for people."""
-        return () if self.precision is None else (("precision.json", self.precision),)
+        shown = self.chosen or self.precision
+        return () if shown is None else (("precision.json", shown),)
 
 
 _WITH_PRECISION = "mlcbuild.compiler.stages.with_precision:run"
