@@ -70,7 +70,7 @@ class MeasureShard:
                 inputs={"shard": shard, "parameters": self.parameters, "statistics": self.statistics},
                 outputs={"measured": file},
                 parameters={},
-                plugins={"scheme": schemes.plugin(name), "encoder": schemes.scheme(name).encoder},
+                plugins=schemes.with_encoder(name),
             )
             found.append((action, action.output(f"out/{file}")))
         return tuple(found)

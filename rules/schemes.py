@@ -19,6 +19,11 @@ def plugin(name: str) -> str:
     return f"{_module(name)}:SCHEME"
 
 
+def with_encoder(name: str) -> dict[str, str]:
+    """A scheme and its encoder, as the plug-ins `scheme` and `encoder` of actions."""
+    return {"scheme": plugin(name), "encoder": scheme(name).encoder}
+
+
 def scheme(name: str) -> QuantizationScheme:
     """A scheme itself. Its module imports neither NumPy nor tvm."""
     found: QuantizationScheme = importlib.import_module(_module(name)).SCHEME

@@ -105,8 +105,9 @@ class CudaPlatform(PlatformInfo):
         self, kernel: str, scheduled: DerivedArtifact, owner: str, started: Sequence[Mapping[str, JsonValue]]
     ) -> CompiledKernel:
         """The actions of a kernel that runs on the host, and starts others."""
-        triton = [self._compile_triton(each, owner) for each in started]
-        launches = [_of_name(action, ".launch.json") for action in triton]
+        (arch,) = self.architectures
+        triton = {str(each["name"]): self._compile_triton(each, arch, owner) for each in started}
+        launches = [action.output(f"out/{name}.launch.json") for name, action in triton.items()]
         compiled = stage_action(
             f"{owner} CompileKernel {kernel}",
             "CompileKernel",
@@ -118,17 +119,17 @@ class CudaPlatform(PlatformInfo):
             toolchains=("tvm",),
         )
         return CompiledKernel(
-            actions=(*triton, compiled),
+            actions=(*triton.values(), compiled),
             groups={
                 "objects": [compiled.output(f"out/{kernel}.o")],
                 "launches": launches,
-                "device_code": [_of_name(action, ".cubin") for action in triton],
+                "device_code": [action.output(f"out/{name}.{arch}.cubin") for name, action in triton.items()],
             },
         )
 
-    def _compile_triton(self, kernel: Mapping[str, JsonValue], owner: str) -> Action:
+    def _compile_triton(self, kernel: Mapping[str, JsonValue], arch: str, owner: str) -> Action:
         """What compiles a kernel that `backends.cuda.triton_launch.TritonKernel` describes."""
-        name, (arch,) = str(kernel["name"]), self.architectures
+        name = str(kernel["name"])
         return stage_action(
             f"{owner} CompileTriton {name} {arch}",
             "CompileTriton",
@@ -174,12 +175,6 @@ class CudaPlatform(PlatformInfo):
     @property
     def _device_toolchains(self) -> tuple[str, ...]:
         return (f"cuda_toolkit:{self.toolkit}",) if self.toolkit else ("nvrtc",)
-
-
-def _of_name(action: Action, ending: str) -> DerivedArtifact:
-    """The output of an action whose name ends so."""
-    (found,) = (path for path in action.outputs if path.endswith(ending))
-    return action.output(found)
 
 
 def platform(context: RuleContext) -> CudaPlatform:

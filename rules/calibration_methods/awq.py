@@ -50,10 +50,7 @@ def _declare(context: RuleContext, inputs: CalibrationInputs) -> ApplyScales:
         "mlcbuild.compiler.stages.search_scales:run",
         inputs={"shards": inputs.shards, "parameters": inputs.parameters, "statistics": inputs.statistics},
         outputs={"scales": "scales.safetensors"},
-        plugins={
-            "scheme": schemes.plugin(inputs.quantization),
-            "encoder": schemes.scheme(inputs.quantization).encoder,
-        },
+        plugins=schemes.with_encoder(inputs.quantization),
     )
     return ApplyScales(parameters=inputs.parameters, scales=search.output("out/scales.safetensors"))
 

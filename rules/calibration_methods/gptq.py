@@ -44,10 +44,7 @@ class GptqShards:
             inputs={"shard": shard, "parameters": self.parameters, "statistics": self.statistics},
             outputs={"calibrated": file},
             parameters={"by_activations": self.by_activations},
-            plugins={
-                "scheme": schemes.plugin(self.quantization),
-                "encoder": schemes.scheme(self.quantization).encoder,
-            },
+            plugins=schemes.with_encoder(self.quantization),
         )
         return action, action.output(f"out/{file}")
 

@@ -36,10 +36,7 @@ def _declare(context: RuleContext, inputs: CalibrationInputs) -> ApplyScales:
         inputs={"shards": inputs.shards, "parameters": inputs.parameters, "statistics": inputs.statistics},
         outputs={"scales": "scales.safetensors"},
         parameters={"alpha": alpha},
-        plugins={
-            "scheme": schemes.plugin(inputs.quantization),
-            "encoder": schemes.scheme(inputs.quantization).encoder,
-        },
+        plugins=schemes.with_encoder(inputs.quantization),
     )
     return ApplyScales(parameters=inputs.parameters, scales=search.output("out/scales.safetensors"))
 

@@ -19,9 +19,9 @@ from typing import Protocol
 from mlcbuild.compiler.models.checkpoints.operations import AddOne, LogOfNegative, Stack, UnitRows
 from mlcbuild.compiler.models.checkpoints.parameters import CheckpointTensor, Parameter, ParameterList
 from mlcbuild.compiler.models.parameter_role import ParameterRole
-from mlcbuild.compiler.weights import integers, scaled_floats
 from mlcbuild.compiler.weights.imported_shard import SCALES, ZEROS, ImportedShard
 from mlcbuild.compiler.weights.integers import IntegerMatrix
+from mlcbuild.compiler.weights.kept_matrices import has_floats, has_integers, kept_floats, kept_integers
 from mlcbuild.compiler.weights.operations import carry_out
 from mlcbuild.compiler.weights.safetensors_file import write_safetensors
 from mlcbuild.compiler.weights.scaled_floats import FloatMatrix
@@ -145,14 +145,13 @@ _Form = Integers | Numbers | _Floats | _AsStored
 def _kept_form(shard: ImportedShard, parameter: Parameter) -> _Form:
     """How a parameter that stays as it is can be written without loss. Operations are tried on one part alone: those of
     all experts are the same."""
-    names = [tensor.name for part in parameter.parts for tensor in part.sources]
     value = None
-    if all(map(shard.has_integers, names)) or all(map(shard.has_floats, names)):
+    if has_integers(shard, parameter) or has_floats(shard, parameter):
         forms = {_form_of(_kept_value(shard, part)) for part in parameter.parts}
         value = forms.pop() if len(forms) == 1 else None
     if value is not None:
         return value
-    types = {shard.descriptions[name].dtype for name in names}
+    types = {shard.descriptions[tensor.name].dtype for tensor in parameter.sources}
     if len(types) > 1 or any(isinstance(one, _COMPUTING) for one in parameter.operations):
         return Numbers()
     return _AsStored(dtype=types.pop())
@@ -166,12 +165,7 @@ def _form_of(value: IntegerMatrix | FloatMatrix | None) -> _Form | None:
 
 def _kept_value(shard: ImportedShard, part: Parameter) -> IntegerMatrix | FloatMatrix | None:
     """What operations make of integers or floats of 8 bits; None where that has no groups with one scale each."""
-    names = [tensor.name for tensor in part.sources]
-    if all(map(shard.has_integers, names)):
-        matrices = [shard.integers(name) for name in names]
-        return integers.carried_out(part.operations, matrices) if part.operations else matrices[0]
-    floats = [shard.floats(name) for name in names]
-    return scaled_floats.carried_out(part.operations, floats) if part.operations else floats[0]
+    return kept_integers(shard, part) if has_integers(shard, part) else kept_floats(shard, part)
 
 
 def _descriptions(tensor: CheckpointTensor, form: _Form | None) -> list[TensorDescription]:

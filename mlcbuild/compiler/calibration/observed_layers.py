@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tvm import relax, te, tirx
+from tvm import relax, te
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn.llm.kv_cache import PagedKVCache
 
@@ -23,13 +22,11 @@ from mlcbuild.compiler.calibration.observation import (
     layer_function,
 )
 from mlcbuild.compiler.calibration.observing_reader import ObservingReader
-from mlcbuild.compiler.models.caches.kv_cache import create_placeholder
-from mlcbuild.compiler.models.networks.causal_lm import CausalLM, cache_specification, values_of_positions
+from mlcbuild.compiler.models.networks.causal_lm import CachedLM, CausalLM, cache_specification, values_of_positions
 from mlcbuild.compiler.models.networks.entry_functions import WITHOUT_PARAMETERS
+from mlcbuild.compiler.models.networks.outlining import bound
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from mlcbuild.compiler.models.description import Layers
     from mlcbuild.compiler.models.layers.decoder_layer import DecoderLayer
 
@@ -56,8 +53,11 @@ class ObservedLayers(nn.Module):  # type: ignore[misc]
     """The layers that `model` has, which are those of the numbers `shown`. `export` makes the module of all entry
     functions, and what Observe is told of them."""
 
+    create_paged_kv_cache = CachedLM.create_paged_kv_cache
+
     def __init__(self, model: CausalLM, reader: ObservingReader, layers: Layers, shown: Sequence[int]) -> None:
         self._models = [model]  # in a list, because attributes that are modules have parameters
+        self.geometry = replace(model.geometry, num_hidden_layers=1)  # a cache has room for one layer
         self._reader = reader
         self._layers = layers
         self._shown = tuple(shown)
@@ -83,20 +83,6 @@ class ObservedLayers(nn.Module):  # type: ignore[misc]
             shown=self._shown,
             steps=tuple(steps),
             end=self._steps[END],
-        )
-
-    def create_paged_kv_cache(
-        self,
-        max_batch_size: tirx.Var,
-        max_total_seq_len: tirx.Var,
-        prefill_chunk_size: tirx.Var,
-        page_size: tirx.Var,
-        support_sliding_window: tirx.Var,
-    ) -> PagedKVCache:
-        """A cache with room for one layer."""
-        return create_placeholder(
-            replace(self._models[0].geometry, num_hidden_layers=1),
-            (max_batch_size, max_total_seq_len, prefill_chunk_size, page_size, support_sliding_window),
         )
 
     def _add_layer(self, place: int, layer: DecoderLayer) -> None:
@@ -138,7 +124,7 @@ class ObservedLayers(nn.Module):  # type: ignore[misc]
         def method(*arguments: nn.Tensor) -> object:
             given, weights = arguments[: len(own)], arguments[len(own) :]
             self._reader.observed.clear()
-            with _bound(list(parameters.values()), weights):
+            with bound(list(parameters.values()), [weight._expr for weight in weights]):
                 hidden = trace(*given)
             observed = list(self._reader.observed)
             self._reader.observed.clear()
@@ -157,19 +143,6 @@ class ObservedLayers(nn.Module):  # type: ignore[misc]
         for argument, parameter in zip(passed, parameters.values(), strict=True):
             specification[argument] = nn.spec.Tensor(list(map(int, parameter.shape)), str(parameter.dtype))
         self._specification[name] = {**specification, "$": WITHOUT_PARAMETERS}
-
-
-@contextmanager
-def _bound(parameters: Sequence[nn.Parameter], weights: Sequence[nn.Tensor]) -> Iterator[None]:
-    """Within the block, parameters are the given tensors."""
-    own = [parameter._expr for parameter in parameters]
-    for parameter, weight in zip(parameters, weights, strict=True):
-        parameter._expr = weight._expr
-    try:
-        yield
-    finally:
-        for parameter, expression in zip(parameters, own, strict=True):
-            parameter._expr = expression
 
 
 class _Grams(nn.Module):  # type: ignore[misc]

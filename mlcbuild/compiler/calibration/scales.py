@@ -12,7 +12,7 @@ a group has.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from mlcbuild.compiler.calibration.made_parameters import Numbers
+from mlcbuild.compiler.calibration.statistics import InputStatistics, Statistics
 from mlcbuild.compiler.models.checkpoints.parameters import Parameter
 from mlcbuild.compiler.models.checkpoints.smoothing import Absorber, SmoothedInput
 from mlcbuild.compiler.models.parameter_role import ParameterRole
@@ -40,6 +41,23 @@ class Scales:
     scales: Mapping[str, Array]
     clipping: Mapping[str, Array] = field(default_factory=dict)
     group_size: int = 0
+
+
+Search = Callable[[SmoothedInput, InputStatistics], Array | None]
+"""Finds scales (channels,) float32 of an input; None where it stays as it is."""
+
+
+def scales_of_inputs(smoothed: Iterable[SmoothedInput], observed: Statistics, search: Search) -> dict[str, Array]:
+    """The scales of those inputs that were observed, by their first matrices. The log tells of each."""
+    found: dict[str, Array] = {}
+    for one in smoothed:
+        first = one.matrices[0]
+        seen = observed.of(first)
+        scales = None if seen is None else search(one, seen)
+        if scales is not None:
+            found[first] = scales
+            print(f"{first}: scales from {scales.min():.3g} to {scales.max():.3g}", flush=True)
+    return found
 
 
 def write_scales(path: Path, found: Scales) -> None:

@@ -10,9 +10,8 @@ from mlcbuild.compiler.quantization.scheme import (
     QuantizationScheme,
     kept_dtype,
 )
-from mlcbuild.compiler.weights import scaled_floats
 from mlcbuild.compiler.weights.imported_shard import ImportedShard
-from mlcbuild.compiler.weights.integers import carried_out
+from mlcbuild.compiler.weights.kept_matrices import has_floats, has_integers, kept_floats, kept_integers
 from mlcbuild.compiler.weights.operations import carry_out
 from mlcbuild.compiler.weights.tensor import Array
 
@@ -33,14 +32,11 @@ def stored_part(
 def _stored_integers(source: ImportedShard, part: Parameter, encoder: Encoder) -> tuple[Array, ...] | None:
     """What is stored for a parameter whose integers are kept; None for one that has none, or other ones than the
     scheme."""
-    names = [tensor.name for tensor in part.sources]
-    if not all(map(source.has_integers, names)):
+    if not has_integers(source, part):
         return None
-    joined = None
-    if isinstance(encoder, IntegerEncoder):
-        matrices = [source.integers(name) for name in names]
-        joined = carried_out(part.operations, matrices) if part.operations else matrices[0]
-    stored = encoder.store(part, joined) if isinstance(encoder, IntegerEncoder) and joined is not None else None
+    stored = None
+    if isinstance(encoder, IntegerEncoder) and (joined := kept_integers(source, part)) is not None:
+        stored = encoder.store(part, joined)
     print(f"{part.name}: integers {'restored, and quantized again' if stored is None else 'kept as they are'}")
     return stored
 
@@ -48,14 +44,10 @@ def _stored_integers(source: ImportedShard, part: Parameter, encoder: Encoder) -
 def _stored_floats(source: ImportedShard, part: Parameter, encoder: Encoder) -> tuple[Array, ...] | None:
     """What is stored for a parameter whose floats of 8 bits are kept; None for one that has none, or other scales than
     the scheme."""
-    names = [tensor.name for tensor in part.sources]
-    if not all(map(source.has_floats, names)):
+    if not has_floats(source, part):
         return None
-    joined = None
-    if isinstance(encoder, FloatEncoder):
-        matrices = [source.floats(name) for name in names]
-        joined = scaled_floats.carried_out(part.operations, matrices) if part.operations else matrices[0]
-    kept = joined is not None and joined.is_finite  # what is not finite is told by its place
-    stored = encoder.store_floats(part, joined) if isinstance(encoder, FloatEncoder) and joined and kept else None
+    stored = None
+    if isinstance(encoder, FloatEncoder) and (joined := kept_floats(source, part)) is not None and joined.is_finite:
+        stored = encoder.store_floats(part, joined)  # what is not finite is told by its place
     print(f"{part.name}: floats {'restored, and quantized again' if stored is None else 'kept as they are'}")
     return stored

@@ -14,7 +14,7 @@ from pathlib import Path
 from mlcbuild.compiler.models.checkpoints.parameters import read_parameters
 from mlcbuild.compiler.models.description import read_model, write_model
 from mlcbuild.compiler.quantization.mixed.layers import with_precision
-from mlcbuild.compiler.quantization.mixed.precision import DEFAULT, Precision, read_precision, write_precision
+from mlcbuild.compiler.quantization.mixed.precision import Precision, read_precision, write_precision
 from mlcbuild.compiler.quantization.mixed.scheme import assign
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 
@@ -34,12 +34,7 @@ def run(
     Raises StageError for a name or pattern that decides about no matrix, for schemes that compute in different types,
     and for a file that is no precision.json.
     """
-    table = {key: scheme for key, scheme in choices if key != DEFAULT}
-    wanted = (
-        read_precision(precision)
-        if precision is not None
-        else Precision(default=dict(choices)[DEFAULT], choices=tuple(table.items()))
-    )
+    wanted = Precision.of_table(dict(choices)) if precision is None else read_precision(precision)
     scheme = assign(wanted, read_parameters(parameters).parameters, schemes)
     write_precision(scheme.precision, precision_out)
     description = read_model(model)

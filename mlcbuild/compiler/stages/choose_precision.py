@@ -15,7 +15,7 @@ from mlcbuild.compiler.calibration.budget import parse_budget
 from mlcbuild.compiler.calibration.knapsack import Choice, Option, choose, least_cost
 from mlcbuild.compiler.calibration.sensitivity import MeasuredParameter, read_sensitivity
 from mlcbuild.compiler.calibration.weighing import Weighing
-from mlcbuild.compiler.models.checkpoints.parameters import ParameterList, read_parameters
+from mlcbuild.compiler.models.checkpoints.parameters import read_parameters
 from mlcbuild.compiler.quantization.mixed.precision import Precision, write_precision
 from mlcbuild.errors import StageError
 
@@ -59,7 +59,7 @@ def run(
     write_precision(
         _precision({name: scheme for name, scheme in chosen.items() if name in quantized}, candidates),
         precision,
-        measured=_measured(choice, allowed, listed, uniform, {name: errors[chosen[name]][name] for name in names}),
+        measured=_measured(choice, allowed, elements, uniform, {name: errors[chosen[name]][name] for name in names}),
     )
 
 
@@ -75,11 +75,10 @@ def _precision(chosen: Mapping[str, str], candidates: Sequence[str]) -> Precisio
 def _measured(
     choice: Choice,
     allowed: int,
-    listed: ParameterList,
+    elements: int,
     uniform: Mapping[str, Mapping[str, float]],
     of_each: Mapping[str, float],
 ) -> dict[str, object]:
-    elements = sum(parameter.elements for parameter in listed.parameters)
     return {
         "budget_bytes": allowed,
         "bytes": choice.cost,

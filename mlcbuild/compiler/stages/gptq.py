@@ -19,7 +19,8 @@ from mlcbuild.compiler.models.parameter_role import ParameterRole
 from mlcbuild.compiler.quantization.integer_grid import GridEncoder
 from mlcbuild.compiler.quantization.scheme import Encoder, QuantizationScheme
 from mlcbuild.compiler.weights.imported_shard import ImportedShard
-from mlcbuild.compiler.weights.integers import IntegerMatrix, carried_out
+from mlcbuild.compiler.weights.integers import IntegerMatrix
+from mlcbuild.compiler.weights.kept_matrices import has_integers, kept_integers
 from mlcbuild.compiler.weights.tensor import Array, Tensor, TensorDescription
 from mlcbuild.errors import InternalError, StageError
 
@@ -85,11 +86,9 @@ class _Gptq:
     def _keeps(self, parameter: Parameter) -> bool:
         """Whether the scheme stores integers of the checkpoint as they are; told by the first part."""
         first = parameter.parts[0]
-        names = [tensor.name for tensor in first.sources]
-        if not all(map(self._source.has_integers, names)):
+        if not has_integers(self._source, first):
             return False
-        matrices = [self._source.integers(name) for name in names]
-        joined = carried_out(first.operations, matrices) if first.operations else matrices[0]
+        joined = kept_integers(self._source, first)
         return joined is not None and self._encoder.store(first, joined) is not None
 
     def _check_kept(self, parameter: Parameter, found: IntegerMatrix, expert: int | None) -> None:

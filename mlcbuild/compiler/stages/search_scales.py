@@ -7,6 +7,7 @@ Reads `shards` (imported, safetensors), `parameters` (parameters.json) and `stat
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from mlcbuild.compiler.calibration.awq import search_scales
 from mlcbuild.compiler.calibration.clipping import search_clipping
 from mlcbuild.compiler.calibration.matrices import ModelMatrices, Rounding
 from mlcbuild.compiler.calibration.measured_error import MeasuredGroups
-from mlcbuild.compiler.calibration.scales import WHOLE, Scales, Scaling, write_scales
+from mlcbuild.compiler.calibration.scales import WHOLE, Scales, Scaling, scales_of_inputs, write_scales
 from mlcbuild.compiler.calibration.statistics import InputStatistics, Statistics
 from mlcbuild.compiler.models.checkpoints.parameters import Parameter, read_parameters
 from mlcbuild.compiler.models.parameter_role import ParameterRole
@@ -36,14 +37,8 @@ def run(
     listed, observed = read_parameters(parameters), Statistics(statistics)
     matrices = ModelMatrices(shards, listed)
     rounding = Rounding(scheme=scheme, encoder=encoder(scheme))
-    found: dict[str, Array] = {}
-    for smoothed in listed.smoothed:
-        first = smoothed.matrices[0]
-        seen = observed.of(first)
-        best = None if seen is None else search_scales(smoothed, seen, matrices, rounding)
-        if best is not None:
-            found[first] = best
-            print(f"{first}: scales from {best.min():.3g} to {best.max():.3g}", flush=True)
+    search = partial(search_scales, matrices=matrices, rounding=rounding)
+    found = scales_of_inputs(listed.smoothed, observed, search)
     scaling = Scaling(found=Scales(scales=found), smoothed=listed.smoothed)
     clipping: dict[str, Array] = {}
     if rounding.group_size:

@@ -7,15 +7,15 @@ Reads `shards` (imported, safetensors), `parameters` (parameters.json) and `stat
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from mlcbuild.compiler.calibration.matrices import ModelMatrices, Rounding
-from mlcbuild.compiler.calibration.scales import Scales, write_scales
+from mlcbuild.compiler.calibration.scales import Scales, scales_of_inputs, write_scales
 from mlcbuild.compiler.calibration.smoothquant import smoothing_scales
 from mlcbuild.compiler.calibration.statistics import Statistics
 from mlcbuild.compiler.models.checkpoints.parameters import read_parameters
 from mlcbuild.compiler.quantization.scheme import Encoder, QuantizationScheme
-from mlcbuild.compiler.weights.tensor import Array
 
 
 def run(
@@ -33,12 +33,5 @@ def run(
     listed, observed = read_parameters(parameters), Statistics(statistics)
     matrices = ModelMatrices(shards, listed)
     rounding = Rounding(scheme=scheme, encoder=encoder(scheme))
-    found: dict[str, Array] = {}
-    for smoothed in listed.smoothed:
-        first = smoothed.matrices[0]
-        seen = observed.of(first)
-        made = None if seen is None else smoothing_scales(smoothed, seen, matrices, rounding, alpha=alpha)
-        if made is not None:
-            found[first] = made
-            print(f"{first}: scales from {made.min():.3g} to {made.max():.3g}", flush=True)
-    write_scales(scales, Scales(scales=found))
+    search = partial(smoothing_scales, matrices=matrices, rounding=rounding, alpha=alpha)
+    write_scales(scales, Scales(scales=scales_of_inputs(listed.smoothed, observed, search)))

@@ -6,11 +6,26 @@ layers back in line, so that memory is planned for the whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import tvm
 from tvm import relax
 from tvm.relax.frontend import nn
+
+
+@contextmanager
+def bound(parameters: Sequence[nn.Parameter], expressions: Sequence[relax.Expr]) -> Iterator[None]:
+    """Within the block, parameters are the given expressions."""
+    own = [parameter._expr for parameter in parameters]
+    for parameter, expression in zip(parameters, expressions, strict=True):
+        parameter._expr = expression
+    try:
+        yield
+    finally:
+        for parameter, expression in zip(parameters, own, strict=True):
+            parameter._expr = expression
+
 
 Trace = Callable[..., tuple[nn.Tensor | nn.Object, ...]]
 
@@ -56,19 +71,12 @@ class Outliner:
         types: Sequence[tvm.ir.Type],
     ) -> tvm.ir.GlobalVar:
         variables = [relax.Var(f"argument{place}", each) for place, each in enumerate(types)]
-        own = [parameter._expr for parameter in parameters]
         inner, count = variables[-len(parameters) :], len(types) - len(parameters)
-        for parameter, variable in zip(parameters, inner, strict=True):
-            parameter._expr = variable
-        try:
-            with builder.function(self.name, variables, private=True):
-                with builder.dataflow():
-                    computed = relax.Tuple([tensor._expr for tensor in trace(*variables[:count])])
-                    result = builder.emit_output(computed)
-                made = builder.emit_func_output(result)
-        finally:
-            for parameter, expression in zip(parameters, own, strict=True):
-                parameter._expr = expression
+        with bound(parameters, inner), builder.function(self.name, variables, private=True):
+            with builder.dataflow():
+                computed = relax.Tuple([tensor._expr for tensor in trace(*variables[:count])])
+                result = builder.emit_output(computed)
+            made = builder.emit_func_output(result)
         # Types still hold the caller's symbolic sizes.
         builder.update_func(made, relax.utils.copy_with_new_vars(builder.get()[made]))
         return made

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.weights.checkpoint_format import CheckpointFormat, refuse_other_fields, refused
+from mlcbuild.compiler.weights.compressed_tensors import FIELDS, METHOD, groups_of_modules, refuse_dynamic
 
 _FORMS = {"mxfp4-pack-quantized": 32, "nvfp4-pack-quantized": 16}  # with the columns that have a scale
 _STRATEGIES = {32: "group", 16: "tensor_group"}
-# What was told of compression, and which modules were left, as their tensors show.
-_TOLD = ("global_compression_ratio", "ignore", "quantization_status", "version", "config_groups")
-_OF_QUANTIZERS = ("actorder", "block_structure", "observer", "observer_kwargs", "scale_dtype", "zp_dtype")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,17 +22,8 @@ class Float4Configuration:
 
 def resolve(table: ConfigReader) -> Float4Configuration:
     """Raises StageError for what is computed in another way, and for fields that are not known."""
-    sparsity = table.table("sparsity_config").string("format", default="dense") if table.has("sparsity_config") else ""
-    if sparsity not in ("", "dense"):
-        raise refused(table, "sparsity_config", f'is of the format "{sparsity}"')
-    refuse_other_fields(table, *_TOLD, "sparsity_config")
-    groups = table.table("config_groups")
     sizes = set[int]()
-    for name in groups.document:
-        group = groups.table(name)
-        if group.has("format") and group.string("format") not in _FORMS:
-            raise refused(group, "format", f'is "{group.string("format")}"')
-        refuse_other_fields(group, "targets", "weights", "format")
+    for group in groups_of_modules(table, tuple(_FORMS)):
         if group.has("weights"):
             sizes.add(_group_size(group.table("weights")))
     if len(sizes) != 1:
@@ -55,15 +44,14 @@ def _group_size(weights: ConfigReader) -> int:
         raise refused(weights, "strategy", f'is "{strategy}"; in groups of {size} it is "{_STRATEGIES[size]}"')
     if not weights.boolean("symmetric", default=True):
         raise refused(weights, "symmetric", "is false; floats have no zero points")
-    if weights.value("dynamic") not in (None, False):
-        raise refused(weights, "dynamic", "is set; scales of weights are read")
-    refuse_other_fields(weights, "num_bits", "type", "symmetric", "group_size", "strategy", "dynamic", *_OF_QUANTIZERS)
+    refuse_dynamic(weights)
+    refuse_other_fields(weights, *FIELDS)
     return size
 
 
 FORMAT = CheckpointFormat(
     name="float4_quantized",
-    method="compressed-tensors",
+    method=METHOD,
     forms=tuple(_FORMS),
     configuration=Float4Configuration,
     resolve=resolve,

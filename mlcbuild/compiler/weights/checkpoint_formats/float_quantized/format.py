@@ -7,15 +7,12 @@ from dataclasses import dataclass
 
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.weights.checkpoint_format import CheckpointFormat, refuse_other_fields, refused
+from mlcbuild.compiler.weights.compressed_tensors import FIELDS, METHOD, groups_of_modules, refuse_dynamic
 
 _FORM = "float-quantized"
 _STRATEGIES = ("channel", "tensor", "block")
 _OF_ACTIVATIONS = ("token", "group")
 _LARGEST = 1 << 16
-# What was told of compression, and which modules were left, as their tensors show.
-_TOLD = ("global_compression_ratio", "ignore", "quantization_status", "version", "config_groups")
-_OF_QUANTIZERS = ("actorder", "block_structure", "observer", "observer_kwargs", "scale_dtype", "zp_dtype")
-_KNOWN = ("num_bits", "type", "symmetric", "group_size", "strategy", "dynamic", *_OF_QUANTIZERS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,18 +24,8 @@ class FloatQuantizedConfiguration:
 
 def resolve(table: ConfigReader) -> FloatQuantizedConfiguration:
     """Raises StageError for what is computed in another way, and for fields that are not known."""
-    sparsity = table.table("sparsity_config").string("format", default="dense") if table.has("sparsity_config") else ""
-    if sparsity not in ("", "dense"):
-        raise refused(table, "sparsity_config", f'is of the format "{sparsity}"')
-    refuse_other_fields(table, *_TOLD, "sparsity_config")
-    groups = table.table("config_groups")
     blocks = set[tuple[int, int] | None]()
-    for name in groups.document:
-        group = groups.table(name)
-        form = group.string("format", default=_FORM)
-        if form != _FORM:
-            raise refused(group, "format", f'is "{form}"')
-        refuse_other_fields(group, "targets", "weights", "input_activations", "format")
+    for group in groups_of_modules(table, (_FORM,), "input_activations"):
         if group.has("weights"):
             blocks.add(_block(group.table("weights")))
         if group.has("input_activations"):
@@ -70,20 +57,20 @@ def _check(numbers: ConfigReader, *, dynamic: bool) -> None:
         raise refused(numbers, "num_bits", f"is {bits}; floats of 8 bits are read")
     if not numbers.boolean("symmetric", default=True):
         raise refused(numbers, "symmetric", "is false; floats have no zero points")
-    refuse_other_fields(numbers, *_KNOWN)
+    refuse_other_fields(numbers, *FIELDS)
     strategies = _OF_ACTIVATIONS if dynamic else _STRATEGIES
     strategy = numbers.string("strategy", default="tensor")
     if dynamic and numbers.value("dynamic") is not True:
         raise refused(numbers, "dynamic", "is not true: a token's activations have scales of their own")
-    if not dynamic and numbers.value("dynamic") not in (None, False):
-        raise refused(numbers, "dynamic", "is set; scales of weights are read")
+    if not dynamic:
+        refuse_dynamic(numbers)
     if strategy not in strategies:
         raise refused(numbers, "strategy", f'is "{strategy}"; read are {", ".join(strategies)}')
 
 
 FORMAT = CheckpointFormat(
     name="float_quantized",
-    method="compressed-tensors",
+    method=METHOD,
     forms=(_FORM,),
     configuration=FloatQuantizedConfiguration,
     resolve=resolve,

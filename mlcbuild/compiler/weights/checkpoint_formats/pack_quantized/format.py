@@ -6,14 +6,11 @@ from dataclasses import dataclass
 
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.weights.checkpoint_format import CheckpointFormat, refuse_other_fields, refused
+from mlcbuild.compiler.weights.compressed_tensors import FIELDS, METHOD, groups_of_modules, refuse_dynamic
 
 BITS = (2, 4, 8)
 _FORM = "pack-quantized"
 _STRATEGIES = ("group", "channel", "tensor")
-# What was told of compression, and which modules were left, as their tensors show.
-_TOLD = ("global_compression_ratio", "ignore", "quantization_status", "version", "config_groups")
-# How scales were found.
-_OF_QUANTIZERS = ("actorder", "block_structure", "observer", "observer_kwargs", "scale_dtype", "zp_dtype")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,18 +23,8 @@ class PackQuantizedConfiguration:
 
 def resolve(table: ConfigReader) -> PackQuantizedConfiguration:
     """Raises StageError for what is computed in another way, and for fields that are not known."""
-    sparsity = table.table("sparsity_config").string("format", default="dense") if table.has("sparsity_config") else ""
-    if sparsity not in ("", "dense"):
-        raise refused(table, "sparsity_config", f'is of the format "{sparsity}"')
-    refuse_other_fields(table, *_TOLD, "sparsity_config")
-    groups = table.table("config_groups")
     bits, asymmetric = set(), set()
-    for name in groups.document:
-        group = groups.table(name)
-        form = group.string("format", default=_FORM)
-        if form != _FORM:
-            raise refused(group, "format", f'is "{form}"')
-        refuse_other_fields(group, "targets", "weights", "format")
+    for group in groups_of_modules(table, (_FORM,)):
         if group.has("weights"):
             weights = group.table("weights")
             bits.add(_bits(weights))
@@ -56,16 +43,14 @@ def _bits(weights: ConfigReader) -> int:
     strategy = weights.string("strategy", default="group" if weights.has("group_size") else "tensor")
     if strategy not in _STRATEGIES:
         raise refused(weights, "strategy", f'is "{strategy}"; read are {", ".join(_STRATEGIES)}')
-    known = ("num_bits", "type", "symmetric", "group_size", "strategy", "dynamic")
-    if weights.value("dynamic") not in (None, False):
-        raise refused(weights, "dynamic", "is set; scales of weights are read")
-    refuse_other_fields(weights, *known, *_OF_QUANTIZERS)
+    refuse_dynamic(weights)
+    refuse_other_fields(weights, *FIELDS)
     return bits
 
 
 FORMAT = CheckpointFormat(
     name="pack_quantized",
-    method="compressed-tensors",
+    method=METHOD,
     forms=(_FORM,),
     configuration=PackQuantizedConfiguration,
     resolve=resolve,
