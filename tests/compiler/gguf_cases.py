@@ -31,9 +31,10 @@ _QUANTIZED = 5e-2
 class GGUFCase:
     """A file of an architecture: the `config.json` that it stands for, metadata beside those that all decoders share
     (None for those of them that it lacks), and tensors beside the model's parameters. `kind` is the type of its
-    matrices whose names match `stored_so`; with `fused_experts`, gate and up of experts are one. `context` is how much
-    text llama.cpp makes room for: some models rotate otherwise where it is longer than a length. `overrides` are a
-    library's, for the same reason.
+    matrices whose names match `stored_so`; with `fused_experts`, gate and up of experts are one; with `half_norms`,
+    norms are numbers that float16 has, so that packages have the same. `context` is how much text llama.cpp makes room
+    for: some models rotate otherwise where it is longer than a length. `overrides` are a library's, for the same
+    reason.
 
     `bound` is the largest difference of logits from llama.cpp's, relative to the largest logit; None where llama.cpp
     computes something else, as `reason` says.
@@ -50,6 +51,7 @@ class GGUFCase:
     bound: float | None = _BOUND
     reason: str = ""
     fused_experts: bool = False
+    half_norms: bool = False
     in_ci: bool = False
 
 
@@ -822,7 +824,7 @@ def file_of(path: Path, case: GGUFCase, *, seed: int = 0, chat_template: str = "
     random = np.random.default_rng(seed)
     gates: dict[str, Array] = {}
     for layout in _layouts(case):
-        numbers = _numbers(layout, random)
+        numbers = _numbers(case, layout, random)
         if case.fused_experts and "ffn_gate_exps" in layout.name:
             gates[layout.name] = numbers
         elif case.fused_experts and "ffn_up_exps" in layout.name:
@@ -888,10 +890,11 @@ def _layouts(case: GGUFCase) -> Iterator[TensorLayout]:
                     yield layout
 
 
-def _numbers(layout: TensorLayout, random: np.random.Generator) -> Array:
+def _numbers(case: GGUFCase, layout: TensorLayout, random: np.random.Generator) -> Array:
     numbers = random.standard_normal(layout.shape).astype(np.float32)
     if "norm" in layout.name and layout.name.endswith(".weight"):
-        return 1 + numbers / 10
+        made: Array = 1 + numbers / 10
+        return made.astype(np.float16).astype(np.float32) if case.half_norms else made
     if layout.name.endswith(".bias"):
         return numbers / 10
     if layout.name.endswith(".ssm_a"):

@@ -22,7 +22,7 @@ from tests.compiler.packaged import byte_level_tokenizer, gguf_of, write_tokeniz
 from tests.compiler.resolving import parameters_of
 from tests.compiler.tiny_models import Array
 
-_SPECIAL = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
+SPECIAL = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
 _PREDICTING = "qwen3_5-predicting"  # Its file has a layer that no package has.
 _NOT_WRITTEN = ("phimoe", _PREDICTING, "qwen3_5_moe-fused")
 _WRITTEN = {name: case for name, case in CASES.items() if name not in _NOT_WRITTEN and case.kind == "F32"}
@@ -51,7 +51,7 @@ _IN_CI = {
 def packaged(directory: Path, config: Mapping[str, Any], tensors: Mapping[str, Array], name: str) -> Path:
     """The file of a checkpoint's tensors, quantized."""
     write_weights(directory, config, tensors, name)
-    tokenizer = write_tokenizer(directory / "tokenizer", byte_level_tokenizer(config["vocab_size"]), **_SPECIAL)
+    tokenizer = write_tokenizer(directory / "tokenizer", byte_level_tokenizer(config["vocab_size"]), **SPECIAL)
     return gguf_of(directory, tokenizer, name)
 
 

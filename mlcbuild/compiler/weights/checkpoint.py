@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mlcbuild.compiler.models.checkpoints.inverse import Chain
 from mlcbuild.compiler.models.checkpoints.operations import Operation, Slice
 from mlcbuild.compiler.models.checkpoints.parameters import (
     CheckpointTensor,
@@ -16,9 +17,11 @@ from mlcbuild.compiler.models.checkpoints.parameters import (
     TensorLayout,
 )
 from mlcbuild.compiler.weights.integers import IntegerMatrix
+from mlcbuild.compiler.weights.integers import carried_out as integers_moved
 from mlcbuild.compiler.weights.operations import carry_out
-from mlcbuild.compiler.weights.quantized_source import QuantizedWeights
+from mlcbuild.compiler.weights.quantized_source import ScaledSource
 from mlcbuild.compiler.weights.scaled_floats import FloatMatrix
+from mlcbuild.compiler.weights.scaled_floats import carried_out as floats_moved
 from mlcbuild.compiler.weights.source import WeightSource
 from mlcbuild.compiler.weights.tensor import STORAGE, Array, Rows, Tensor, TensorDescription
 from mlcbuild.errors import StageError
@@ -90,22 +93,34 @@ class Checkpoint:
         """Groups of a row of a matrix that the checkpoint has as integers or floats with scales, which `scaled` reads;
         None for any other tensor."""
         place = self._places[name]
-        if not isinstance(self._source, QuantizedWeights) or place.operations or len(place.tensors) != 1:
+        if not isinstance(self._source, ScaledSource) or place.operations or len(place.tensors) != 1:
             return None
         (tensor,) = place.tensors
-        return self._source.groups(tensor.name) if len(_rows_of(tensor)[1]) == 0 else None
+        rows, operations = _rows_of(tensor)
+        given = tensor.shape if rows is None else (rows[1] - rows[0], *tensor.shape[1:])
+        keeps_rows = not operations or Chain(given=(given,), operations=operations).keeps_rows
+        return self._source.groups(tensor.name) if keeps_rows else None
 
     def has_floats(self, name: str) -> bool:
         """Whether one matrix with `groups` is floats with scales, and not integers."""
-        assert isinstance(self._source, QuantizedWeights)
+        assert isinstance(self._source, ScaledSource)
         (tensor,) = self._places[name].tensors
         return self._source.has_floats(tensor.name)
 
     def scaled(self, name: str) -> IntegerMatrix | FloatMatrix:
         """One matrix with `groups`, by Hugging Face's name."""
-        assert isinstance(self._source, QuantizedWeights)
+        assert isinstance(self._source, ScaledSource)
         (tensor,) = self._places[name].tensors
-        return self._source.scaled(tensor.name, _rows_of(tensor)[0])
+        rows, operations = _rows_of(tensor)
+        found = self._source.scaled(tensor.name, rows)
+        moved: IntegerMatrix | FloatMatrix | None = found
+        if operations:
+            if isinstance(found, IntegerMatrix):
+                moved = integers_moved(operations, [found])
+            else:
+                moved = floats_moved(operations, [found])
+        assert moved is not None  # rows are moved as a whole, and so are their groups
+        return moved
 
     def _description(self, name: str, place: _Place) -> TensorDescription:
         dtype = self._described[place.tensors[0].name].dtype

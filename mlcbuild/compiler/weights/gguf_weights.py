@@ -1,5 +1,5 @@
-"""The tensors of a GGUF file by its own names, dequantized to float32. What makes Hugging Face's of them the model's
-parameters say."""
+"""The tensors of a GGUF file by its own names, dequantized to float32, or as integers (`gguf_integers`). What makes
+Hugging Face's of them the model's parameters say."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import numpy as np
 
 from mlcbuild.compiler.weights.gguf_blocks import dequantize_blocks
 from mlcbuild.compiler.weights.gguf_file import GGUFFile
+from mlcbuild.compiler.weights.gguf_integers import GROUP, KINDS, integers_of
+from mlcbuild.compiler.weights.integers import IntegerMatrix
 from mlcbuild.compiler.weights.tensor import Array, Rows, Tensor, TensorDescription
 from mlcbuild.errors import StageError
 
@@ -53,6 +55,29 @@ class GGUFWeights:
                 raise StageError(f"{self._file.path}: the tensor {name} is of type {kind.name}, which holds no weights")
             numbers[first * block_elements :][: made.size] = made.reshape(-1)
         return Tensor(description=described, data=numbers.reshape(described.shape))
+
+    def groups(self, name: str) -> int | None:
+        """Groups of a row of a matrix whose blocks are integers that can be kept (`gguf_integers`); None for others."""
+        shape = self._file.tensors[name].shape
+        return shape[-1] // GROUP if len(shape) > 1 and self._kind(name) in KINDS else None
+
+    def scaled(self, name: str, rows: Rows | None = None) -> IntegerMatrix:
+        """A matrix with `groups`, or some of its rows."""
+        tensor = self._file.tensors[name]
+        described = TensorDescription(name=name, dtype="float32", shape=tensor.shape).part(rows)
+        row = tensor.size_bytes // tensor.shape[0]
+        begin, end = rows or (0, tensor.shape[0])
+        stored = np.frombuffer(self._file.stored(tensor, begin * row, end * row), np.uint8)
+        return integers_of(stored.reshape(*described.shape[:-1], described.shape[-1] // GROUP, -1), self._kind(name))
+
+    def has_floats(self, name: str) -> bool:  # noqa: ARG002
+        """Whether a tensor with `groups` is floats: none is."""
+        return False
+
+    def _kind(self, name: str) -> str:
+        from gguf.constants import GGMLQuantizationType
+
+        return str(GGMLQuantizationType(self._file.tensors[name].type_number).name)
 
     def close(self) -> None:
         self._file.close()

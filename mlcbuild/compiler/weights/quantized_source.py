@@ -60,6 +60,20 @@ class FloatTensor(QuantizedTensor, Protocol):
         """What `restored` multiplies, if there are `groups`."""
 
 
+@runtime_checkable
+class ScaledSource(Protocol):
+    """A checkpoint some of whose tensors are integers, or floats of 8 bits, with scales."""
+
+    def groups(self, name: str) -> int | None:
+        """Groups of a row of a tensor that is integers or floats with scales; None for any other."""
+
+    def scaled(self, name: str, rows: Rows | None = None) -> IntegerMatrix | FloatMatrix:
+        """A tensor with `groups`, or some of its rows."""
+
+    def has_floats(self, name: str) -> bool:
+        """Whether a tensor with `groups` is floats."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatReader:
     """A format's `READER`: `tensors(source, configuration)` finds what is quantized in a checkpoint. It raises
