@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import ml_dtypes
@@ -14,8 +15,9 @@ from tests.compiler.resolving import parameters_of
 from tests.compiler.tiny_models import Array
 
 
-def rounded(x: Array, scheme: Float8Scheme) -> Array:
-    """x (…, in), float32, as a matrix is multiplied by it: each group of a token's places times its own scale."""
+def rounded(x: Array, scheme: Float8Scheme, static: Array | None = None) -> Array:
+    """x (…, in), float32, as a matrix is multiplied by it: each group of a token's places times its own scale, or the
+    `static` one (groups,), where that is not zero."""
     kind = getattr(ml_dtypes, scheme.format.dtype)
     most = np.float32(scheme.format.largest)
     if scheme.activations is None:
@@ -25,15 +27,17 @@ def rounded(x: Array, scheme: Float8Scheme) -> Array:
     padded = np.pad(x, [*[(0, 0)] * (x.ndim - 1), (0, -columns % width)])
     groups = padded.reshape(*x.shape[:-1], -1, width)
     scale = np.maximum(np.abs(groups).max(axis=-1, keepdims=True), np.float32(1e-10)) / most
+    if static is not None:
+        scale = np.where(static[:, np.newaxis] > 0, static[:, np.newaxis], scale)
     floats = np.clip(groups / scale, -most, most).astype(kind).astype(np.float32) * scale
     return floats.reshape(padded.shape)[..., :columns].astype(np.float32)
 
 
-def round_activations(model: Any, scheme: QuantizationScheme) -> None:
-    """Has the model round, before it multiplies by a matrix that the scheme covers."""
+def round_activations(model: Any, scheme: QuantizationScheme, static: Mapping[str, Array] = {}) -> None:
+    """Has the model round, before it multiplies by a matrix that the scheme covers; with the `static` scales of
+    matrices, by their names in a checkpoint."""
     if not isinstance(scheme, Float8Scheme):
         return
-    rounding_of = functools.partial(rounded, scheme=scheme)
     import torch
     from torch.overrides import TorchFunctionMode
 
@@ -48,11 +52,14 @@ def round_activations(model: Any, scheme: QuantizationScheme) -> None:
         if name in state
     }
 
+    float8 = scheme
+    static_of = {state[name].untyped_storage().data_ptr(): scales for name, scales in static.items()}
+
     class Rounding(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if func is torch.nn.functional.linear and args[1].untyped_storage().data_ptr() in covered:
-                x = torch.from_numpy(rounding_of(args[0].numpy()))
-                args = (x, *args[1:])
+                scales = static_of.get(args[1].untyped_storage().data_ptr())
+                args = (torch.from_numpy(rounded(args[0].numpy(), float8, scales)), *args[1:])
             return func(*args, **(kwargs or {}))
 
     forward = model.forward

@@ -157,7 +157,7 @@ def test_scales_of_several_matrices_do_not_fit_one(tmp_path: Path, capsys: pytes
     ("quantization", "message"),
     [
         ({**FP8, "fmt": "e5m2"}, '"fmt" is "e5m2"'),
-        ({**FP8, "activation_scheme": "static"}, '"activation_scheme" is "static"'),
+        ({**FP8, "activation_scheme": "smooth"}, '"activation_scheme" is "smooth"'),
         ({**FP8, "weight_block_size": [128]}, r'"weight_block_size" is \[128\]'),
         ({**FP8, "weight_block_size": [0, 128]}, r'"weight_block_size" is \[0, 128\]'),
         ({**FP8, "weight_block_size": [True, 128]}, r'"weight_block_size" is \[True, 128\]'),
@@ -168,7 +168,8 @@ def test_scales_of_several_matrices_do_not_fit_one(tmp_path: Path, capsys: pytes
         (compressed({"strategy": "group"}), 'strategy.* is "group"'),
         (compressed({"dynamic": True}), "dynamic.* is set"),
         (compressed({"symmetric": False}), "symmetric.* is false"),
-        (compressed({}, {"dynamic": False, "strategy": "tensor"}), "dynamic.* is not true"),
+        (compressed({}, {"dynamic": False}), 'strategy.* is "token"; read are tensor'),
+        (compressed({}, {"dynamic": "local"}), "dynamic.* is neither true nor false"),
         ({**compressed(), "config_groups": {}}, "config_groups.* has no group with weights"),
         ({**compressed(), "kv_cache_scheme": {"num_bits": 8}}, "kv_cache_scheme.* is not known"),
         ({**compressed(), "sparsity_config": {"format": "sparse-24-bitmask"}}, 'is of the format "sparse-24-bitmask"'),

@@ -4,6 +4,8 @@ A method of calibration changes parameters, and a checkpoint has what these are 
 an imported shard, and writes a shard that has the parameters themselves. Quantize takes it with a list in which every
 parameter is its own one source, and knows of no calibration. Of experts, each is a source: `<name>.<number>`.
 
+Static scales of activations, of a checkpoint or of a method, go on with parameters whose numbers stay.
+
 What stays as it is has the bytes in the end that it would have without calibration: its numbers keep their type, and
 integers and floats of 8 bits of a quantized checkpoint stay such. What operations compute (`1 + w` of some norms) is
 float32 here, and rounded once, by Quantize.
@@ -11,15 +13,16 @@ float32 here, and rounded once, by Quantize.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from mlcbuild.compiler.models.checkpoints.operations import AddOne, LogOfNegative, Stack, UnitRows
 from mlcbuild.compiler.models.checkpoints.parameters import CheckpointTensor, Parameter, ParameterList
 from mlcbuild.compiler.models.parameter_role import ParameterRole
-from mlcbuild.compiler.weights.imported_shard import SCALES, ZEROS, ImportedShard
+from mlcbuild.compiler.weights.imported_shard import ACTIVATIONS, SCALES, ZEROS, ImportedShard
 from mlcbuild.compiler.weights.integers import IntegerMatrix
 from mlcbuild.compiler.weights.kept_matrices import has_floats, has_integers, kept_floats, kept_integers
 from mlcbuild.compiler.weights.operations import carry_out
@@ -80,6 +83,15 @@ class Change(Protocol):
         """The parameter in that form, of its float32 numbers; of stacked experts (out, in) of one, by its number."""
 
 
+@runtime_checkable
+class ActivationChange(Change, Protocol):
+    """A change that also gives static scales of activations."""
+
+    def activation_scales(self, parameter: Parameter) -> Array | None:
+        """Those of what a parameter that stays as it is is multiplied by (`weights.imported_shard`); None for what the
+        shard has."""
+
+
 class Unchanged:
     """The change that is none."""
 
@@ -121,8 +133,21 @@ def write_made_shard(path: Path, shard: ImportedShard, listed: ParameterList, ch
         for tensor in _made(parameter).sources:
             described += _descriptions(tensor, form or kept)
         makers.append(_maker(shard, parameter, change, form, kept))
+        scales = None if form is not None else _activation_scales(shard, parameter, change)
+        if scales is not None:
+            name = parameter.name + ACTIVATIONS
+            described.append(TensorDescription(name=name, dtype="float32", shape=scales.shape))
+            makers.append(functools.partial(iter, (scales,)))
     arrays = (array for maker in makers for value in maker() for array in _arrays(value))
     write_safetensors(path, described, lambda one: Tensor(description=one, data=next(arrays)))
+
+
+def _activation_scales(shard: ImportedShard, parameter: Parameter, change: Change) -> Array | None:
+    """Those that a parameter's tensor of a made shard has. Experts have none."""
+    if parameter.role is ParameterRole.EXPERTS:
+        return None
+    found = change.activation_scales(parameter) if isinstance(change, ActivationChange) else None
+    return shard.activation_scales([tensor.name for tensor in parameter.sources]) if found is None else found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

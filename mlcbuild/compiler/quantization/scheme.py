@@ -115,6 +115,22 @@ class FloatEncoder(Encoder, Protocol):
         scheme has no such numbers: other floats, or scales of other blocks."""
 
 
+@runtime_checkable
+class StaticScalesEncoder(Encoder, Protocol):
+    """An encoder of a scheme that may store static scales of what matrices are multiplied by."""
+
+    def with_static_scales(
+        self, weight: Weight, stored: Sequence[Array], activation_scales: Array
+    ) -> tuple[Array, ...] | None:
+        """What is stored for a parameter, with the scales (n,) float32 of n equal parts of its columns; None where the
+        scheme has none for it, or those of other parts."""
+
+    def static_scales_of(self, weight: Weight, largest: Array) -> Array | None:
+        """The scales (n,) float32 of n equal parts of a parameter's columns, of the largest magnitudes (in,) float32
+        that each column was multiplied by. A part that was multiplied by zeros alone has 0, which says that it has no
+        static scale. None where the scheme has none for the parameter."""
+
+
 def kept_dtype(weight: Weight, model_dtype: str) -> str:
     """The type of a parameter that is not quantized, in a model that computes in `model_dtype`."""
     return "float32" if weight.role is ParameterRole.FLOAT32 else model_dtype

@@ -8,6 +8,7 @@ from mlcbuild.compiler.quantization.scheme import (
     FloatEncoder,
     IntegerEncoder,
     QuantizationScheme,
+    StaticScalesEncoder,
     kept_dtype,
 )
 from mlcbuild.compiler.weights.imported_shard import ImportedShard
@@ -20,13 +21,14 @@ def stored_part(
     source: ImportedShard, part: Parameter, scheme: QuantizationScheme, encoder: Encoder
 ) -> tuple[Array, ...]:
     """The arrays that are stored for one of a parameter's `parts`: integers and floats of 8 bits of a quantized
-    checkpoint as they are, where the scheme has the same, and else what the encoder makes of the numbers."""
+    checkpoint as they are, where the scheme has the same, and else what the encoder makes of the numbers. Static scales
+    of activations that the shard has are stored with them, where the scheme has such."""
     arrays = _stored_integers(source, part, encoder) or _stored_floats(source, part, encoder)
     if arrays is None:
         dtype = kept_dtype(part, scheme.model_dtype)
         numbers = [source.read(tensor.name).numbers(dtype) for tensor in part.sources]
         arrays = encoder.encode(part, carry_out(part.operations, numbers))
-    return arrays
+    return _with_static_scales(source, part, encoder, arrays)
 
 
 def _stored_integers(source: ImportedShard, part: Parameter, encoder: Encoder) -> tuple[Array, ...] | None:
@@ -51,3 +53,15 @@ def _stored_floats(source: ImportedShard, part: Parameter, encoder: Encoder) -> 
         stored = encoder.store_floats(part, joined)  # what is not finite is told by its place
     print(f"{part.name}: floats {'restored, and quantized again' if stored is None else 'kept as they are'}")
     return stored
+
+
+def _with_static_scales(
+    source: ImportedShard, part: Parameter, encoder: Encoder, stored: tuple[Array, ...]
+) -> tuple[Array, ...]:
+    """What is stored for a parameter, with the static scales of its activations that the shard has."""
+    scales = source.activation_scales([tensor.name for tensor in part.sources])
+    if scales is None:
+        return stored
+    found = encoder.with_static_scales(part, stored, scales) if isinstance(encoder, StaticScalesEncoder) else None
+    print(f"{part.name}: static scales of activations {'are not stored' if found is None else 'kept as they are'}")
+    return stored if found is None else found

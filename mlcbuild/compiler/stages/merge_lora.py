@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mlcbuild.compiler.models.checkpoints.parameters import ParameterList, read_parameters
 from mlcbuild.compiler.weights.checkpoint import sources_of
-from mlcbuild.compiler.weights.imported_shard import ImportedShard
+from mlcbuild.compiler.weights.imported_shard import ACTIVATIONS, ImportedShard
 from mlcbuild.compiler.weights.lora import LoraAdapter
 from mlcbuild.compiler.weights.safetensors_file import write_safetensors
 from mlcbuild.compiler.weights.tensor import Tensor, TensorDescription
@@ -42,6 +42,7 @@ def run(*, shard: Path, parameters: Path, adapters: Path, merged: Path, shares: 
         for name, described in source.descriptions.items():
             if changed[name]:
                 descriptions.append(TensorDescription(name=name, dtype="float32", shape=described.shape))
+                descriptions += [one for one in source.layout(name) if one.name == name + ACTIVATIONS]
             else:
                 descriptions += source.layout(name)
         write_safetensors(merged, descriptions, lambda described: _merged(source, described, changed))

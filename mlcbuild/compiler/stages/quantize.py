@@ -5,7 +5,7 @@ Reads `shard` (safetensors, Hugging Face names) and `parameters` (parameters.jso
 experts one is in memory at a time, and what is stored for all but their first tensor (scales).
 
 What a quantized checkpoint has as integers stays as it is where the scheme can store the same ones, and is restored and
-quantized again where it cannot. The log tells how many parameters were.
+quantized again where it cannot. The log tells how many parameters were. So it does of static scales of activations.
 """
 
 from __future__ import annotations

@@ -122,6 +122,15 @@ class Checkpoint:
         assert moved is not None  # rows are moved as a whole, and so are their groups
         return moved
 
+    def activation_scales(self, name: str) -> Array | None:
+        """The static scale (1,) float32 of what a matrix is multiplied by; None where the checkpoint has none. A layout
+        with all experts in one tensor has none for each."""
+        place = self._places[name]
+        if not isinstance(self._source, QuantizedWeights) or place.operations or len(place.tensors) != 1:
+            return None
+        (tensor,) = place.tensors
+        return None if tensor.operations else self._source.activation_scales(tensor.name)
+
     def _description(self, name: str, place: _Place) -> TensorDescription:
         dtype = self._described[place.tensors[0].name].dtype
         return TensorDescription(name=name, dtype=dtype, shape=self._wanted[name].shape)

@@ -2,20 +2,26 @@
 
 What a checkpoint has as integers is kept as such: the tensor `<name>` has the codes, in uint8, and `<name>:zeros` and
 `<name>:scales` those of its groups (`weights.integers`). Of floats of 8 bits, `<name>` has these, and `<name>:scales`
-their scales (`weights.scaled_floats`).
+their scales (`weights.scaled_floats`). What a matrix is multiplied by may have static scales, from a checkpoint or from
+calibration: `<name>:activations` (n,) float32 are those of n equal parts of its columns, of which the last may be
+short. A scale of 0 says that there is none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import numpy as np
 
 from mlcbuild.compiler.weights.integers import IntegerMatrix
 from mlcbuild.compiler.weights.safetensors_file import SafetensorsFile
 from mlcbuild.compiler.weights.scaled_floats import FloatMatrix
-from mlcbuild.compiler.weights.tensor import Rows, Tensor, TensorDescription
+from mlcbuild.compiler.weights.tensor import Array, Rows, Tensor, TensorDescription
+from mlcbuild.errors import StageError
 
-ZEROS, SCALES = ":zeros", ":scales"
+ZEROS, SCALES, ACTIVATIONS = ":zeros", ":scales", ":activations"
+_COMPANIONS = (ZEROS, SCALES, ACTIVATIONS)
 
 
 def parts_of(name: str) -> tuple[str, str, str]:
@@ -38,7 +44,7 @@ class ImportedShard:
     @property
     def descriptions(self) -> Mapping[str, TensorDescription]:
         """The tensors; those that are kept as integers or floats are of the type that they are restored to."""
-        return {name: self._description(name) for name in self._described if not name.endswith((ZEROS, SCALES))}
+        return {name: self._description(name) for name in self._described if not name.endswith(_COMPANIONS)}
 
     def has_integers(self, name: str) -> bool:
         return name + ZEROS in self._described
@@ -67,6 +73,21 @@ class ImportedShard:
         """Some rows of a tensor that is kept as numbers."""
         return self._file.read(name, rows)
 
+    def activation_scales(self, names: Sequence[str]) -> Array | None:
+        """The static scales (n,) float32 of what several matrices are multiplied by, where it is the same: the largest
+        of theirs. None where one has none, or has them of other columns. Raises StageError for one that is negative or
+        not finite."""
+        if not all(name + ACTIVATIONS in self._described for name in names):
+            return None
+        found = [self._file.read(name + ACTIVATIONS).numbers("float32") for name in names]
+        for name, scales in zip(names, found, strict=True):
+            if (scales < 0).any():
+                raise StageError(f"a static scale of the activations of {name} is negative: {scales.min()}")
+        if len({scales.shape for scales in found}) > 1:
+            return None
+        largest: Array = np.maximum.reduce(found)
+        return largest
+
     def as_it_is(self, part: str) -> Tensor:
         """A tensor of the file, such as those of a `layout`."""
         return self._file.read(part)
@@ -74,7 +95,7 @@ class ImportedShard:
     def layout(self, name: str) -> list[TensorDescription]:
         """The tensors of the file in which one lies."""
         parts = float_parts_of(name) if self.has_floats(name) else parts_of(name)
-        return [self._described[part] for part in parts if part in self._described]
+        return [self._described[part] for part in (*parts, name + ACTIVATIONS) if part in self._described]
 
     def _description(self, name: str) -> TensorDescription:
         return TensorDescription(name=name, dtype=self._dtype(name), shape=self._described[name].shape)

@@ -56,6 +56,9 @@ class IntegerTensor(QuantizedTensor, Protocol):
 class FloatTensor(QuantizedTensor, Protocol):
     """A quantized tensor that is floats of 8 bits with scales: `groups` are those of `floats`."""
 
+    def activation_scales(self) -> Array | None:
+        """The static scale (1,) float32 of what the matrix is multiplied by; None for scales of each token's own."""
+
     def floats(self, rows: Rows | None) -> FloatMatrix:
         """What `restored` multiplies, if there are `groups`."""
 
@@ -124,6 +127,11 @@ class QuantizedWeights:
         if isinstance(tensor, IntegerTensor):
             return tensor.integers(rows)
         raise InternalError(f"{name} has groups, and neither integers nor floats")
+
+    def activation_scales(self, name: str) -> Array | None:
+        """The static scale (1,) float32 of what a matrix is multiplied by; None where the checkpoint has none."""
+        tensor = self._quantized.get(name)
+        return tensor.activation_scales() if isinstance(tensor, FloatTensor) else None
 
     def has_floats(self, name: str) -> bool:
         """Whether a tensor with `groups` is floats."""

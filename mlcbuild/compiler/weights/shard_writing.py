@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mlcbuild.compiler.weights.checkpoint import Checkpoint
-from mlcbuild.compiler.weights.imported_shard import SCALES, ZEROS, float_parts_of, parts_of
+from mlcbuild.compiler.weights.imported_shard import ACTIVATIONS, SCALES, ZEROS, float_parts_of, parts_of
 from mlcbuild.compiler.weights.integers import IntegerMatrix
 from mlcbuild.compiler.weights.safetensors_file import write_safetensors
 from mlcbuild.compiler.weights.scaled_floats import FloatMatrix
@@ -17,7 +17,12 @@ def write_shard(path: Path, checkpoint: Checkpoint, names: Sequence[str]) -> Non
     """Write tensors of a checkpoint in the order given, read one at a time."""
     described: list[TensorDescription] = []
     whose: dict[str, str] = {}
+    activations: dict[str, Array] = {}
     for name in names:
+        scales = checkpoint.activation_scales(name)
+        if scales is not None:
+            activations[name + ACTIVATIONS] = scales
+            described.append(TensorDescription(name=name + ACTIVATIONS, dtype="float32", shape=scales.shape))
         one = checkpoint.description(name)
         groups = checkpoint.groups(name)
         if groups is None:
@@ -33,6 +38,8 @@ def write_shard(path: Path, checkpoint: Checkpoint, names: Sequence[str]) -> Non
     kept: dict[str, IntegerMatrix | FloatMatrix] = {}  # the last matrix alone, of which several tensors are written
 
     def read(tensor: TensorDescription) -> Tensor:
+        if tensor.name in activations:
+            return Tensor(description=tensor, data=activations[tensor.name])
         if tensor.name not in whose:
             return checkpoint.read(tensor.name)
         name = whose[tensor.name]

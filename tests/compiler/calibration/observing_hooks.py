@@ -13,8 +13,9 @@ from tests.compiler.resolving import parameters_of
 from tests.compiler.tiny_models import Array
 
 
-def observe(model: Any, texts: Iterable[list[int]], folder: Path) -> Path:
-    """Write what the model's linear layers are multiplied by, by the names of a package, into a folder."""
+def observe(model: Any, texts: Iterable[list[int]], folder: Path, *, times: float = 1.0) -> Path:
+    """Write what the model's linear layers are multiplied by, `times` a factor, by the names of a package, into a
+    folder."""
     import torch
 
     modules = {name: module for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)}
@@ -34,7 +35,7 @@ def observe(model: Any, texts: Iterable[list[int]], folder: Path) -> Path:
     for parameter in parameters_of(model.config.to_dict()).parameters:
         module = parameter.sources[0].name.removesuffix(".weight")
         if rows := seen.get(head.get(module, module)):
-            inputs[parameter.name] = np.concatenate(rows)
+            inputs[parameter.name] = np.concatenate(rows) * np.float32(times)
     return write_statistics(folder, inputs)
 
 

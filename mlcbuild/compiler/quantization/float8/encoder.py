@@ -30,7 +30,8 @@ _LEAST_OF_A_MATRIX = 512  # its least scale of a matrix is 1 / (512 m)
 
 
 class Float8Encoder:
-    """The `Encoder` of floats of 8 bits. Static scales of activations are written as zeros: none."""
+    """The `Encoder` of floats of 8 bits. Static scales of activations are zeros, which says that there are none, unless
+    some are given."""
 
     def __init__(self, scheme: Float8Scheme) -> None:
         self.scheme = scheme
@@ -81,6 +82,27 @@ class Float8Encoder:
         count = scheme.static_scales(weight)
         shape = scheme.scales.shape(weight.shape)
         return matrix.floats, scales.reshape(shape), *([np.zeros((count,), np.float32)] if count else [])
+
+    def with_static_scales(
+        self, weight: Weight, stored: Sequence[Array], activation_scales: Array
+    ) -> tuple[Array, ...] | None:
+        """See `StaticScalesEncoder`. One scale for all columns is that of each part."""
+        count = self.scheme.static_scales(weight)
+        if not count or len(activation_scales) not in (1, count):
+            return None
+        *others, static = stored
+        return *others, np.broadcast_to(activation_scales, static.shape).astype(np.float32)
+
+    def static_scales_of(self, weight: Weight, largest: Array) -> Array | None:
+        """See `StaticScalesEncoder`: largest / m, as MLC-LLM's observer and its scales of tokens have it."""
+        count, activations = self.scheme.static_scales(weight), self.scheme.activations
+        if not count or activations is None:
+            return None
+        width = activations.group or len(largest)
+        of_part = np.pad(largest, (0, count * width - len(largest))).reshape(count, width).max(axis=1)
+        most = np.float32(self.scheme.format.largest)
+        scales: Array = np.where(of_part > 0, np.maximum(of_part, _LEAST) / most, np.float32(0))
+        return scales
 
     def _scales(self, numbers: Array, scales: WeightScales) -> Array:
         most = np.float32(self.scheme.format.largest)

@@ -78,7 +78,8 @@ class Float8Scheme:
 
     def static_scales(self, weight: Weight) -> int:
         """How many static scales of activations are stored for a matrix."""
-        if self.activations is None or not self.activations.static or weight.role is ParameterRole.EXPERTS:
+        is_linear = self.covers(weight.role) and weight.role is not ParameterRole.EXPERTS
+        if self.activations is None or not self.activations.static or not is_linear:
             return 0
         return self.activations.groups(weight.shape[-1])
 

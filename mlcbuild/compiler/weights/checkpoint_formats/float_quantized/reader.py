@@ -13,7 +13,13 @@ from mlcbuild.compiler.weights.source import WeightSource
 
 def tensors(source: WeightSource, configuration: FloatQuantizedConfiguration) -> Iterator[Float8Tensor]:
     """What a checkpoint has in E4M3."""
-    return float8_tensors(source, scale="weight_scale", block=configuration.block, of="compressed-tensors")
+    return float8_tensors(
+        source,
+        scale="weight_scale",
+        block=configuration.block,
+        of="compressed-tensors",
+        is_static=configuration.is_static,
+    )
 
 
 READER = FormatReader(format=FORMAT, tensors=tensors)

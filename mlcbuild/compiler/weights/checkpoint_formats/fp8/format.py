@@ -14,27 +14,30 @@ _LARGEST = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fp8Configuration:
-    """`block` (rows, columns) of a matrix have a scale; None for a scale a matrix."""
+    """`block` (rows, columns) of a matrix have a scale; None for a scale a matrix. `is_static`: what a matrix is
+    multiplied by has a static scale."""
 
     block: tuple[int, int] | None
+    is_static: bool = False
 
 
 def resolve(table: ConfigReader) -> Fp8Configuration:
-    """Raises StageError for other floats, for static scales of activations, and for fields that are not known."""
+    """Raises StageError for other floats, for other scales of activations, and for fields that are not known."""
     form = table.string("fmt", default="e4m3")
     if form != "e4m3":
         raise refused(table, "fmt", f'is "{form}"; floats of 8 bits are read as "e4m3"')
     scheme = table.string("activation_scheme", default="dynamic")
-    if scheme != "dynamic":
-        raise refused(table, "activation_scheme", f'is "{scheme}"; activations have scales of their own, "dynamic"')
+    if scheme not in ("dynamic", "static"):
+        raise refused(table, "activation_scheme", f'is "{scheme}"; read are "dynamic" and "static"')
+    is_static = scheme == "static"
     refuse_other_fields(table, "fmt", "activation_scheme", "weight_block_size", *_TOLD)
     block = table.value("weight_block_size")
     if block is None:
-        return Fp8Configuration(block=None)
+        return Fp8Configuration(block=None, is_static=is_static)
     sizes = block if isinstance(block, list) else []
     if len(sizes) != 2 or not all(type(size) is int and 1 <= size <= _LARGEST for size in sizes):
         raise refused(table, "weight_block_size", f"is {block!r}; it is two numbers, of rows and columns")
-    return Fp8Configuration(block=(sizes[0], sizes[1]))
+    return Fp8Configuration(block=(sizes[0], sizes[1]), is_static=is_static)
 
 
 FORMAT = CheckpointFormat(name="fp8", method="fp8", configuration=Fp8Configuration, resolve=resolve)

@@ -14,7 +14,7 @@ from mlcbuild.compiler.weights.source import WeightSource
 def tensors(source: WeightSource, configuration: Fp8Configuration) -> Iterator[Float8Tensor]:
     """What a checkpoint has in E4M3."""
     scale = "weight_scale" if configuration.block is None else "weight_scale_inv"
-    return float8_tensors(source, scale=scale, block=configuration.block, of="fp8")
+    return float8_tensors(source, scale=scale, block=configuration.block, of="fp8", is_static=configuration.is_static)
 
 
 READER = FormatReader(format=FORMAT, tensors=tensors)
