@@ -20,10 +20,14 @@ from mlcbuild.errors import InternalError, StageError
 from tests.compiler import schemes
 from tests.compiler.calibration.observing_hooks import observe, write_statistics
 from tests.compiler.parity import bound, compare, reference, sequences
+from tests.compiler.pipeline import CPU_TARGET, compile_library
 from tests.compiler.quantized_checkpoints import float8, quantized_tensors, write
 from tests.compiler.resolving import parameters_of
+from tests.compiler.rounded_activations import round_activations
+from tests.compiler.running import Library, random_model, tensors_of
 from tests.compiler.schemes import matrix
 from tests.compiler.test_float8_checkpoints import FP8, WIDE, compressed, config_of
+from tests.compiler.test_llama_parity import MODELS
 from tests.compiler.test_stages_weights import imported, quantized
 from tests.compiler.test_stages_weights import stored as stored_in
 from tests.compiler.tiny_models import Array
@@ -194,11 +198,6 @@ def test_statistics_of_another_width_and_other_schemes_are_refused(tmp_path: Pat
 @pytest.mark.parametrize("name", [PER_TENSOR, pytest.param(BLOCKS, marks=pytest.mark.exhaustive)])
 def test_a_library_computes_with_the_scales_that_were_stored(name: str, tmp_path: Path, kernel_store: Path) -> None:
     """Scales are those of a tenth of what was seen, so that most is cut off: without them logits are others."""
-    from tests.compiler.pipeline import CPU_TARGET, compile_library
-    from tests.compiler.rounded_activations import round_activations
-    from tests.compiler.running import Library, random_model, tensors_of
-    from tests.compiler.test_llama_parity import MODELS
-
     config: dict[str, Any] = MODELS["grouped-64-tied"]
     scheme = schemes.scheme(name)
     model, plain = random_model(config), random_model(config)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mlcbuild.compiler.quantization.integer_grid import GridEncoder
+from mlcbuild.compiler.quantization.scheme import StaticScalesEncoder
 from mlcbuild.engine.action import DerivedArtifact, Discovery, StageCall
 from mlcbuild.errors import WorkspaceErrors
 from mlcbuild.rules import schemes
@@ -65,6 +66,8 @@ def test_a_search_comes_before_the_shards_and_a_change_before_each_quantize(
     [
         (('calibration_method = "gptq"',), "q4f16_autoawq", "Gptq", {"by_activations": False}),
         (('calibration_method = "gptq"', "act_order = true"), "q8f16_ft", "Gptq", {"by_activations": True}),
+        ((), "e4m3_e4m3_f16", "Maximum", {}),
+        ((), "fp8_e4m3fn_bf16_block_scale_static_activation", "Maximum", {}),
     ],
 )
 def test_methods_without_a_search_change_each_shard_by_the_statistics(
@@ -103,8 +106,8 @@ def test_a_scheme_that_a_method_does_not_fit_is_refused_with_what_does(tmp_path:
         analysed(_workspace(tmp_path, *awq, quantization="e4m3_e4m3_f16"), "//models:w")
 
 
-def test_gptq_is_refused_where_nothing_stores_what_it_chooses(tmp_path: Path) -> None:
-    for method, quantization in (("gptq", "e4m3_e4m3_f16"), ("gptq", "q0f16")):
+def test_gptq_and_maximum_are_refused_where_nothing_stores_what_they_choose(tmp_path: Path) -> None:
+    for method, quantization in (("gptq", "e4m3_e4m3_f16"), ("gptq", "q0f16"), ("maximum", "q4f16_1")):
         lines = ('calibration = ":text"', f'calibration_method = "{method}"')
         with pytest.raises(WorkspaceErrors, match=f"{method} does not calibrate {quantization}"):
             analysed(_workspace(tmp_path, *lines, quantization=quantization), "//models:w")
@@ -112,10 +115,12 @@ def test_gptq_is_refused_where_nothing_stores_what_it_chooses(tmp_path: Path) ->
         analysed(_workspace(tmp_path, 'calibration = ":text"', "act_order = true"), "//models:w")
 
 
-def test_gptq_calibrates_the_schemes_whose_encoders_have_a_grid() -> None:
+def test_methods_calibrate_the_schemes_whose_encoders_store_what_they_choose() -> None:
     for name in schemes.NAMES:
         has_grid = isinstance(encoder(schemes.scheme(name)), GridEncoder)
         assert (methods()["gptq"].refusal(schemes.scheme(name)) == "") == has_grid
+        stores = isinstance(encoder(schemes.scheme(name)), StaticScalesEncoder)
+        assert stores or methods()["maximum"].refusal(schemes.scheme(name))
 
 
 def test_every_scheme_of_integers_has_a_default_and_only_one() -> None:

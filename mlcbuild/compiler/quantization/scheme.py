@@ -79,6 +79,14 @@ class QuantizationScheme(Protocol):
         """What is stored for a parameter. Raises StageError, naming it, where its shape cannot be stored so."""
 
 
+@runtime_checkable
+class StaticScalesScheme(QuantizationScheme, Protocol):
+    """A scheme of an arithmetic in which what matrices are multiplied by may have static scales."""
+
+    @property
+    def stores_static_scales(self) -> bool: ...
+
+
 class Encoder(Protocol):
     """The numbers of one scheme, made and read back with NumPy.
 

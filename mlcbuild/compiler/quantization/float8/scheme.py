@@ -76,10 +76,14 @@ class Float8Scheme:
     def covers(self, role: ParameterRole) -> bool:
         return role in self.covered
 
+    @property
+    def stores_static_scales(self) -> bool:
+        return self.activations is not None and bool(self.activations.static)
+
     def static_scales(self, weight: Weight) -> int:
         """How many static scales of activations are stored for a matrix."""
         is_linear = self.covers(weight.role) and weight.role is not ParameterRole.EXPERTS
-        if self.activations is None or not self.activations.static or not is_linear:
+        if self.activations is None or not self.stores_static_scales or not is_linear:
             return 0
         return self.activations.groups(weight.shape[-1])
 
