@@ -19,7 +19,7 @@ from mlcbuild.compiler.models.checkpoints.parameters import (
 from mlcbuild.compiler.weights.integers import IntegerMatrix
 from mlcbuild.compiler.weights.integers import carried_out as integers_moved
 from mlcbuild.compiler.weights.operations import carry_out
-from mlcbuild.compiler.weights.quantized_source import ScaledSource
+from mlcbuild.compiler.weights.quantized_source import QuantizedWeights, ScaledSource
 from mlcbuild.compiler.weights.scaled_floats import FloatMatrix
 from mlcbuild.compiler.weights.scaled_floats import carried_out as floats_moved
 from mlcbuild.compiler.weights.source import WeightSource
