@@ -1,6 +1,7 @@
 """Analysis: loaded targets → actions and the files that are wanted.
 
-Nothing is run, and nothing is read but folder listings and what rules check of source files (`RuleContext.read`)."""
+Nothing is run, and nothing is read but folder listings, what rules check of source files (`RuleContext.read`), and
+records of measurements for targets that are tuned (`RuleContext.choices`)."""
 
 from __future__ import annotations
 
@@ -17,6 +18,8 @@ from mlcbuild.rules.providers import FilesInfo, Provider
 from mlcbuild.rules.registry import place_in_rule_file
 from mlcbuild.rules.rule import AnyProvider, Incompatibility, Providers, Rule, RuleContext
 from mlcbuild.system_programs import PROGRAM_FOLDERS, program_path
+from mlcbuild.tuning.choice import Choice, choices
+from mlcbuild.tuning.store import RecordStore
 from mlcbuild.workspace.graph import reachable
 from mlcbuild.workspace.label import Label
 from mlcbuild.workspace.loader import LoadedWorkspace, LoadErrors
@@ -67,8 +70,9 @@ class Analysis:
         )
 
 
-def analyse(workspace: LoadedWorkspace, rules: Mapping[str, Rule]) -> Analysis:
-    """Run each rule's implementation, dependencies first.
+def analyse(workspace: LoadedWorkspace, rules: Mapping[str, Rule], records: RecordStore | None = None) -> Analysis:
+    """Run each rule's implementation, dependencies first. `records` are the measurements that targets may be tuned by;
+    None stands for those of the user's disk cache.
 
     Raises WorkspaceErrors with every mistake found, also if a target that is named by its label cannot be built for its
     platform.
@@ -110,6 +114,15 @@ def analyse(workspace: LoadedWorkspace, rules: Mapping[str, Rule]) -> Analysis:
         needs[label] = dependencies
         return dependencies
 
+    store = records or RecordStore.of(None)
+    chosen: dict[str, Mapping[str, Choice]] = {}
+
+    def choices_of(platform: str) -> Mapping[str, Choice]:
+        if platform not in chosen:
+            observer.will_read(str(store.folder(platform)))
+            chosen[platform] = choices(store.records(platform))
+        return chosen[platform]
+
     for label in reachable(workspace.requested, needed):
         target = workspace.targets[label]
         dependencies = needs[label]
@@ -127,6 +140,7 @@ def analyse(workspace: LoadedWorkspace, rules: Mapping[str, Rule]) -> Analysis:
             read_source=read_source,
             list_folder=list_folder,
             find_program=find_program,
+            choices=choices_of,
         )
         try:
             provided = _provided(rules[target.rule], context, workspace.settings.root)

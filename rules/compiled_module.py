@@ -5,7 +5,7 @@ Phase0 … Phase3 → Partition → (ScheduleKernel → CompileKernel, one pair 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from mlcbuild.engine.action import Action, DiscoveredArtifacts
 from mlcbuild.rules.backend import PlatformInfo
@@ -15,6 +15,7 @@ from mlcbuild.rules.optimization import Optimization
 from mlcbuild.rules.passes import CompilerPassInfo, PhasePasses
 from mlcbuild.rules.providers import LibraryInfo, ModelInfo
 from mlcbuild.rules.rule import RuleContext
+from mlcbuild.tuning.choice import Choice
 
 LATER_PHASES = ("Phase1", "Phase2", "Phase3")
 
@@ -29,10 +30,11 @@ def compile_module(
     optimization: Optimization,
     added: Sequence[CompilerPassInfo] = (),
     part: str = "",
+    tuned: Mapping[str, Choice] | None = None,
 ) -> LibraryInfo:
     """Declare the actions from the outputs `module` and `metadata` of an action that exports to a library. `added` are
     passes of the workspace; `part` is the word that tells the actions apart from those of the target's own library
-    (`RuleContext.stage`)."""
+    (`RuleContext.stage`). `tuned` are the shapes of kernels that measurements have chosen."""
     target = platform.target
     passes = PhasePasses(platform=platform, added=added)
     tvm = ("tvm",)
@@ -70,7 +72,11 @@ def compile_module(
         toolchains=tvm,
         manifest="manifest",
         discoverer=KernelActions(
-            owner=str(context.label), platform=platform, optimized=optimization.schedules, part=part
+            owner=str(context.label),
+            platform=platform,
+            optimized=optimization.schedules,
+            part=part,
+            tuned=tuned or {},
         ),
         part=part,
     )

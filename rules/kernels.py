@@ -9,7 +9,7 @@ cells is compiled once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mlcbuild.compiler.kernel_description import KernelDescription
@@ -17,6 +17,7 @@ from mlcbuild.compiler.manifest import read_manifest
 from mlcbuild.engine.action import Action, ActionDescription, Artifact, DerivedArtifact, Discovery, JsonValue
 from mlcbuild.rules.backend import PlatformInfo
 from mlcbuild.rules.rule import stage_action
+from mlcbuild.tuning.choice import Choice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,13 +25,14 @@ class KernelActions:
     """Announces the actions of every kernel in a manifest.
 
     The groups are `signatures` and the platform's `kernel_groups`. `part` tells them apart from those of another
-    library of the same target (`RuleContext.stage`).
+    library of the same target (`RuleContext.stage`). `tuned` are the shapes that measurements have chosen, by kernel.
     """
 
     owner: str
     platform: PlatformInfo
     optimized: bool
     part: str = ""
+    tuned: Mapping[str, Choice] = field(default_factory=dict)
 
     @property
     def toolchains(self) -> tuple[str, ...]:
@@ -70,7 +72,12 @@ class KernelActions:
             owner=self.owner,
             inputs={"kernel": kernel},
             outputs={"scheduled": f"{name}.json", "signature": f"{name}.signature.json"},
-            parameters={"target": self.platform.target, "optimized": self.optimized},
+            # A kernel that nothing was measured of has no such parameter, and the key that it has without tuning.
+            parameters={
+                "target": self.platform.target,
+                "optimized": self.optimized,
+                **({"tuned": self.tuned[name].parameter()} if name in self.tuned and self.optimized else {}),
+            },
             plugins={"backend": self.platform.plugin("schedule:SCHEDULING")},
             toolchains=("tvm",),
         )

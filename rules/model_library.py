@@ -17,6 +17,7 @@ from mlcbuild.rules.passes import CompilerPassInfo
 from mlcbuild.rules.precision import QUANTIZATION, TargetPrecision
 from mlcbuild.rules.providers import FilesInfo, LibraryInfo, ModelInfo
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
+from mlcbuild.rules.tuning import TUNING, chosen_shapes
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
 
 OPTIMIZATION = Attribute(
@@ -54,6 +55,7 @@ LIBRARY_ATTRIBUTES = (
         doc="What the library runs on. Left out: the configuration's platform, then the workspace's.",
     ),
     OPTIMIZATION,
+    TUNING,
     OVERRIDES,
     Attribute(
         name="hidden_states",
@@ -120,6 +122,7 @@ def compile_library(
         platform,
         optimization=LEVELS[context.target.string("opt")],
         added=_added_passes(context),
+        tuned=chosen_shapes(context, platform),
     )
 
 

@@ -37,6 +37,7 @@ from mlcbuild.engine.action import (
 from mlcbuild.errors import WorkspaceError
 from mlcbuild.rules.providers import FilesInfo, Provider
 from mlcbuild.suggestions import missing_module
+from mlcbuild.tuning.choice import Choice
 from mlcbuild.workspace.configuration import Configuration
 from mlcbuild.workspace.label import Label
 from mlcbuild.workspace.schema import RuleSchema
@@ -77,6 +78,7 @@ class RuleContext:
         read_source: Callable[[str], bytes],
         list_folder: Callable[[str], Sequence[str]],
         find_program: Callable[[str], str],
+        choices: Callable[[str], Mapping[str, Choice]],
     ) -> None:
         self.target = target
         self.configuration = configuration
@@ -88,6 +90,7 @@ class RuleContext:
         self._read_source = read_source
         self._list_folder = list_folder
         self._find_program = find_program
+        self._choices = choices
 
     @property
     def label(self) -> Label:
@@ -140,6 +143,10 @@ class RuleContext:
     def program(self, name: str) -> str:
         """The file of a program of the system (`system_programs`); "" where there is none."""
         return self._find_program(name)
+
+    def choices(self, platform: str) -> Mapping[str, Choice]:
+        """What records of measurements choose for the kernels of a platform (`tuning.record.platform_key`)."""
+        return self._choices(platform)
 
     def check_module(self, module: str, *, attribute: str) -> None:
         """Raise WorkspaceError, at the place of the attribute, if the workspace has no module of that name: its path

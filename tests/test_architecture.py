@@ -15,12 +15,24 @@ EVERYBODYS = frozenset({"system_programs", "errors", "figures", "plugins", "regu
 # Room → the rooms that it may import, itself aside.
 DOORS: dict[str, frozenset[str]] = {
     "cli": frozenset(
-        {"doctor", "query", "release", "rules", "workspace", "engine", "cache", "execution", "toolchains", "runtime"}
+        {
+            "doctor",
+            "query",
+            "release",
+            "rules",
+            "workspace",
+            "engine",
+            "cache",
+            "execution",
+            "toolchains",
+            "runtime",
+            "tuning",
+        }
     ),
     "doctor": frozenset({"engine", "cache", "execution", "toolchains"}),
     "query": frozenset({"workspace"}),
     "release": frozenset({"cache"}),
-    "rules": frozenset({"workspace", "engine"}),
+    "rules": frozenset({"workspace", "engine", "tuning"}),
     "workspace": frozenset(),
     "engine": frozenset({"cache"}),
     "cache": frozenset(),
@@ -28,6 +40,7 @@ DOORS: dict[str, frozenset[str]] = {
     "toolchains": frozenset({"engine", "cache"}),
     "compiler": frozenset({"runtime"}),
     "runtime": frozenset(),
+    "tuning": frozenset({"cache"}),
 }
 # They import nothing heavy: lists of names, so that what can be asked for is shown without a worker; the form of
 # manifests, which rules read; and the tokenizers of GGUF files, which init tries.

@@ -64,7 +64,7 @@ def test_the_name_of_the_file_does_not_matter(tmp_path: Path) -> None:
     name = _schedule(tmp_path, packed_product(16, 96, 1))
     moved = tmp_path / "0"
     moved.write_bytes((tmp_path / "kernel.json").read_bytes())
-    outputs = {"scheduled": tmp_path / "1", "signature": tmp_path / "2"}
+    outputs: dict[str, Any] = {"scheduled": tmp_path / "1", "signature": tmp_path / "2"}
     schedule_kernel.run(kernel=moved, **outputs, target=dict(CPU_TARGET), optimized=True, backend=SCHEDULING)
     assert outputs["scheduled"].read_bytes() == (tmp_path / "scheduled.json").read_bytes()
     assert name in outputs["signature"].read_text()
@@ -177,7 +177,7 @@ def test_the_first_rule_that_fits_schedules() -> None:
 @pytest.mark.parametrize("data", [b"", b"{}", b"\xff\xfe", b'{"root_index":0,"nodes":[{"type":"None"}]}'])
 def test_what_is_no_kernel_is_told_so(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "kernel").write_bytes(data)
-    outputs = {"scheduled": tmp_path / "s", "signature": tmp_path / "i"}
+    outputs: dict[str, Any] = {"scheduled": tmp_path / "s", "signature": tmp_path / "i"}
     with pytest.raises(StageError, match="kernel is not"):
         schedule_kernel.run(
             kernel=tmp_path / "kernel", **outputs, target=dict(CPU_TARGET), optimized=True, backend=SCHEDULING

@@ -92,7 +92,7 @@ class _Surveys:
         own_code: Path | None = None,
     ) -> Iterator[WorkspaceState]:
         loaded = workspace.load(patterns, self.request.configuration, self.request.overrides)
-        analysis = workspace.analyse(loaded)
+        analysis = workspace.analyse(loaded, self.request.disk_cache)
         with surveying(
             workspace,
             analysis,

@@ -83,7 +83,9 @@ def print_dry_run(asked: DryRun, output: OutputFormat, options: GlobalOptions) -
     workspace = open_workspace(options.directory, to_load=True)
     loaded = workspace.load(asked.patterns, asked.configuration, asked.overrides)
     remote = resolve_remote(asked.remote, options.environment, workspace.settings)
-    part = part_of(workspace.analyse(loaded), workspace.root, shard=asked.shard, timings=asked.timings)
+    part = part_of(
+        workspace.analyse(loaded, asked.disk_cache), workspace.root, shard=asked.shard, timings=asked.timings
+    )
     analysis = part.analysis
     for note in part.notes:
         options.note(note)

@@ -84,7 +84,7 @@ class _Session:
                 self._no_op.forbid()  # There is something to do each time.
         self._reporting.know_workspace(workspace, loaded, history_limits(environment))
         with self._reporting.phase("analyse"):
-            analysed = workspace.analyse(loaded)
+            analysed = workspace.analyse(loaded, request.disk_cache)
             if request.tests:
                 analysed = chosen_tests(analysed, loaded, request.tests)
             part = part_of(analysed, workspace.root, shard=request.shard, timings=request.timings)

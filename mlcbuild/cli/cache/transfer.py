@@ -151,7 +151,7 @@ class Walk:
 def walking(transfer: Transfer, workspace: OpenWorkspace, remote: ResolvedRemote, reporter: Reporter) -> Iterator[Walk]:
     """Within the block no build runs in the workspace. Raises MlcbuildError as a build does before it begins."""
     loaded = workspace.load(transfer.patterns, transfer.configuration)
-    analysis = workspace.analyse(loaded)
+    analysis = workspace.analyse(loaded, transfer.disk_cache)
     for note in skipped_notes(analysis):
         reporter.note(note)
     if not analysis.requested:

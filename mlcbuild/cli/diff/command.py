@@ -222,7 +222,7 @@ def _surveyed(
     say: Callable[[str], object],
 ) -> Iterator[_Surveyed]:
     loaded = workspace.load(patterns, survey.configuration, survey.overrides)
-    analysis = workspace.analyse(loaded)
+    analysis = workspace.analyse(loaded, survey.disk_cache)
     if single and len(analysis.requested) != 1:
         raise UsageError(
             f'"{patterns[0]}" matches {len(analysis.requested)} targets; two single targets are compared',

@@ -42,7 +42,7 @@ def explain_targets(request: ExplainRequest, output: OutputFormat, options: Glob
     """Print the explanations. Raises UsageError, WorkspaceErrors, and what a survey raises."""
     workspace = open_workspace(options.directory, to_load=True)
     loaded = workspace.load(request.patterns, request.survey.configuration, request.survey.overrides)
-    analysis = workspace.analyse(loaded)
+    analysis = workspace.analyse(loaded, request.survey.disk_cache)
     for note in skipped_notes(analysis):
         options.note(note)
     folder = f"{workspace.settings.output}/{loaded.configuration.name}"

@@ -36,7 +36,7 @@ def print_actions(expression: str, request: SurveyRequest, output: OutputFormat,
     workspace = open_workspace(options.directory, to_load=True)
     found, graph = answer(query, workspace, request.configuration, request.overrides)
     labels = tuple(node for node in found if isinstance(node, Label))
-    analysis = workspace.analyse(replace(graph.loaded, requested=labels))
+    analysis = workspace.analyse(replace(graph.loaded, requested=labels), request.disk_cache)
     for note in skipped_notes(analysis):
         options.note(note)
     owners = frozenset(map(str, labels))

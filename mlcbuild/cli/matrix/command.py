@@ -54,7 +54,9 @@ def print_matrix(request: MatrixRequest, output: MatrixOutput, options: GlobalOp
     workspace = open_workspace(options.directory, to_load=True)
     loaded = workspace.load(request.patterns, request.configuration, request.overrides)
     remote = resolve_remote(request.remote, options.environment, workspace.settings)
-    part = part_of(workspace.analyse(loaded), workspace.root, shard=request.shard, timings=request.timings)
+    part = part_of(
+        workspace.analyse(loaded, request.disk_cache), workspace.root, shard=request.shard, timings=request.timings
+    )
     analysis = part.analysis
     for note in part.notes[1:] if part.skipped else part.notes:
         options.note(note)

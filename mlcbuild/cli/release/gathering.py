@@ -90,7 +90,7 @@ def gathering(request: ReleaseRequest, options: GlobalOptions, progress: SlowPro
     workspace = open_workspace(options.directory, to_load=True)
     loaded = workspace.load(request.patterns, request.configuration, request.overrides)
     remote = resolve_remote(request.remote, options.environment, workspace.settings)
-    analysis = workspace.analyse(loaded)
+    analysis = workspace.analyse(loaded, request.disk_cache)
     for note in skipped_notes(analysis):
         options.note(note)
     released = _released(analysis, request.patterns, workspace.current_package)

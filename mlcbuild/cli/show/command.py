@@ -103,7 +103,7 @@ def surveyed_target(request: ShowRequest, wanted: Wanted, options: GlobalOptions
     """Survey the target. Raises UsageError where it is not one, WorkspaceErrors, and what a survey raises."""
     workspace = open_workspace(options.directory, to_load=True)
     loaded = workspace.load((wanted.target,), request.survey.configuration, request.survey.overrides)
-    analysis = workspace.analyse(loaded)
+    analysis = workspace.analyse(loaded, request.disk_cache)
     if len(analysis.requested) != 1:
         raise UsageError(
             f'"{wanted.target}" matches {len(analysis.requested)} targets, but only one can be shown',

@@ -20,6 +20,7 @@ from mlcbuild.workspace.settings import WorkspaceSettings, find_root, load_setti
 if TYPE_CHECKING:
     from mlcbuild.rules.analysis import Analysis
     from mlcbuild.rules.rule import Rule
+    from mlcbuild.tuning.store import RecordStore
     from mlcbuild.workspace.loader import LoadedWorkspace
 
 
@@ -65,12 +66,17 @@ class OpenWorkspace:
         loaded, digest = self._snapshots.recall(request, lambda: self._load(patterns, configuration, overrides))
         return replace(loaded, digest=digest)
 
-    def analyse(self, loaded: LoadedWorkspace) -> Analysis:
-        """The actions of what was loaded here, perhaps with other `requested` targets. Raises WorkspaceErrors."""
+    def analyse(self, loaded: LoadedWorkspace, disk_cache: Path | None = None) -> Analysis:
+        """The actions of what was loaded here, perhaps with other `requested` targets. `disk_cache` is that of the
+        option, whose records tune kernels. Raises WorkspaceErrors."""
+        from mlcbuild.tuning.store import RecordStore
+
+        records = RecordStore.of(disk_cache)
         if not loaded.digest:
-            return self._analyse(loaded)
+            return self._analyse(loaded, records)
         labels = [list(map(str, found)) for found in (loaded.requested, sorted(loaded.named))]
-        return self._snapshots.recall(("analyse", loaded.digest, *labels), lambda: self._analyse(loaded))[0]
+        request = ("analyse", loaded.digest, *labels, str(records.root))
+        return self._snapshots.recall(request, lambda: self._analyse(loaded, records))[0]
 
     @property
     def _snapshots(self) -> Snapshots:
@@ -95,10 +101,10 @@ class OpenWorkspace:
         except LoadErrors as errors:
             raise with_errors_of_analysis(errors, self.rules) from None
 
-    def _analyse(self, loaded: LoadedWorkspace) -> Analysis:
+    def _analyse(self, loaded: LoadedWorkspace, records: RecordStore) -> Analysis:
         from mlcbuild.rules.analysis import analyse
 
-        return analyse(loaded, self.rules)
+        return analyse(loaded, self.rules, records)
 
 
 def open_workspace(directory: Path, *, to_load: bool = False) -> OpenWorkspace:

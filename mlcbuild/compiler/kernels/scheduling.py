@@ -5,12 +5,14 @@ ScheduleKernel takes a `Scheduling` as its plug-in `backend`: `SCHEDULING` of `b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import tvm
 from tvm import tirx
 
+from mlcbuild.compiler.kernels.shapes import ShapedRule
 from mlcbuild.errors import StageError
 
 # The scheduled kernel, or None where the rule does not fit.
@@ -21,6 +23,14 @@ WorkspaceLift = Callable[[tirx.PrimFunc], tuple[tirx.PrimFunc, Sequence[tirx.Var
 
 def _no_workspace(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, Sequence[tirx.Var]]:
     return func, ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChosenShape:
+    """A shape that a measurement has chosen for a kernel: the name of its rule (`ShapedRule.name`) and the values."""
+
+    rule: str
+    shape: Mapping[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,18 +45,42 @@ class Scheduling:
     lift_workspace: WorkspaceLift = _no_workspace
 
 
-def apply_rules(func: tirx.PrimFunc, target: tvm.target.Target, rules: tuple[Rule, ...]) -> tirx.PrimFunc:
+def apply_rules(
+    func: tirx.PrimFunc,
+    target: tvm.target.Target,
+    rules: tuple[Rule, ...],
+    chosen: ChosenShape | None = None,
+) -> tirx.PrimFunc:
     """The kernel as the first rule that fits it schedules it; as it is, where none does or it came scheduled.
 
-    Raises StageError for a rule that returns neither a kernel nor None.
+    It has the shape that was `chosen` for it, if that is of the same rule, and its default shape otherwise. Raises
+    StageError for a rule that returns neither a kernel nor None.
     """
     if "tirx.is_scheduled" in func.attrs:
         return func
     for rule in rules:
-        scheduled = rule(func, target)
+        if chosen is not None and isinstance(rule, ShapedRule) and rule.name == chosen.rule:
+            scheduled: Any = rule.with_shape(func, target, chosen.shape)
+        else:
+            scheduled = rule(func, target)
         if isinstance(scheduled, tirx.PrimFunc):
             return scheduled
         if scheduled is not None:
-            name = f"{rule.__module__}.{rule.__qualname__}"
+            name = f"{rule.__module__}.{getattr(rule, '__qualname__', type(rule).__qualname__)}"
             raise StageError(f"the schedule rule {name} returned {type(scheduled).__name__}, neither a kernel nor None")
     return func
+
+
+def shapes_of(func: tirx.PrimFunc, target: tvm.target.Target, rules: tuple[Rule, ...]) -> tuple[ChosenShape, ...]:
+    """The shapes among which can be chosen for a kernel, the default first; () where the first rule that fits it, or
+    the pass that made it, leaves no choice."""
+    if "tirx.is_scheduled" in func.attrs:
+        return ()
+    for rule in rules:
+        if isinstance(rule, ShapedRule):
+            shapes = rule.candidates(func, target)
+            if shapes and rule(func, target) is not None:
+                return tuple(ChosenShape(rule=rule.name, shape=shape) for shape in shapes)
+        elif rule(func, target) is not None:
+            return ()
+    return ()

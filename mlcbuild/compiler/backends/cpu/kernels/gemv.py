@@ -9,7 +9,7 @@ once. So eight weights cost a mask, a conversion and a fused multiply-add.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import tvm
@@ -33,9 +33,25 @@ from mlcbuild.compiler.kernels.building import (
     with_body,
 )
 from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct, PackedMatrix, match_matrix_product
+from mlcbuild.compiler.kernels.shapes import ShapedRule
 
-_WORDS_AHEAD = 512  # what a thread reads is asked for this early; processors look ahead no further than a page
-_CHAINS = 2  # sums that a row keeps at once, so that additions need not wait for each other
+
+@dataclass(frozen=True, kw_only=True)
+class GemvShape:
+    """How a row is read: `rows` of the matrix are multiplied together, so that the vector is read once for them;
+    `words_ahead`: so early is asked for what a thread reads, as processors look ahead no further than a page; `chains`
+    sums are kept at once for a row, so that additions need not wait for each other."""
+
+    rows: int = 1
+    words_ahead: int = 512
+    chains: int = 2
+
+    def __post_init__(self) -> None:
+        if self.rows < 1 or self.words_ahead < 0 or self.chains < 1:
+            raise ValueError(f"no way to read rows: {self}")
+
+
+_DEFAULT = GemvShape()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,13 +63,17 @@ class Block:
     lanes: int
 
 
-def schedule_gemv(func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc | None:
+def _match(func: tirx.PrimFunc, target: tvm.target.Target) -> MatrixProduct | None:
     """None unless `func` is a packed matrix times one row, with at most element-wise blocks after it."""
     del target
     product = match_matrix_product(func)
-    if product is None or product.rows != 1:
+    if product is None or product.rows != 1 or not isinstance(product.matrix, PackedMatrix):
         return None
-    parts = multiply_one(product)
+    return product if blocks_of(product.matrix, product.k) is not None else None
+
+
+def _schedule(product: MatrixProduct, shape: GemvShape) -> tirx.PrimFunc | None:
+    parts = multiply_one(product, shape)
     if parts is None:
         return None
     return with_body(product.func, [statement(step) for step in parts.steps], scratch=parts.scratch)
@@ -67,13 +87,13 @@ class Parts:
     scratch: list[Buffer]
 
 
-def multiply_one(product: MatrixProduct) -> Parts | None:
+def multiply_one(product: MatrixProduct, shape: GemvShape = _DEFAULT) -> Parts | None:
     """The product's first row, with the epilogue; None where the matrix is not packed in a way that fits."""
     matrix = product.matrix
     blocks = blocks_of(matrix, product.k) if isinstance(matrix, PackedMatrix) else None
     if blocks is None or not isinstance(matrix, PackedMatrix):
         return None
-    return _build(product, matrix, blocks)
+    return _build(product, matrix, blocks, shape)
 
 
 def blocks_of(matrix: PackedMatrix, k: int) -> list[Block] | None:
@@ -95,7 +115,7 @@ def blocks_of(matrix: PackedMatrix, k: int) -> list[Block] | None:
     return [block for block in blocks if block.count]
 
 
-def _build(product: MatrixProduct, matrix: PackedMatrix, blocks: list[Block]) -> Parts:
+def _build(product: MatrixProduct, matrix: PackedMatrix, blocks: list[Block], shape: GemvShape) -> Parts:
     words = product.k // matrix.per_word
     spread = tirx.decl_buffer((product.k,), "float32", name="spread")
     start = tirx.decl_buffer((words,), "float32", name="start")
@@ -114,20 +134,28 @@ def _build(product: MatrixProduct, matrix: PackedMatrix, blocks: list[Block]) ->
                 )
 
     def multiply() -> None:
-        with loop(product.n, parallel=product.n * product.k >= WORTH_THREADS) as row:
+        rows, groups = shape.rows, product.k // matrix.group
+        with loop(product.n // rows, parallel=product.n * product.k >= WORTH_THREADS) as number:
             with T.sblock("gemv"):
-                n = T.axis.spatial(product.n, row)
-                groups = product.k // matrix.group
-                T.reads(spread[0 : product.k], start[0:words], matrix.words[n, 0:words], matrix.scales[n, 0:groups])
-                indices = product.output_at(0, n)
-                T.writes(product.output[tuple(indices)])
-                sums = [row_sum(matrix, block, n, spread, start) for block in blocks]
-                total = sums[0]
-                for other in sums[1:]:
-                    total = total + other
-                store(product.output, T.Cast(str(product.output.dtype), total), *indices)
-            if product.epilogue is not None:
-                T.add_to_parent(product.epilogue.at(0, row))
+                n = T.axis.spatial(product.n // rows, number)
+                first = n if rows == 1 else n * rows
+                read: Expression = n if rows == 1 else slice(first, first + rows)
+                T.reads(
+                    spread[0 : product.k], start[0:words], matrix.words[read, 0:words], matrix.scales[read, 0:groups]
+                )
+                T.writes(product.output[tuple(product.output_at(0, read))])
+                together = [first + row if row else first for row in range(rows)]
+                totals = row_sums(matrix, blocks[0], together, spread, start, shape)
+                for block in blocks[1:]:
+                    others = row_sums(matrix, block, together, spread, start, shape)
+                    totals = [total + other for total, other in zip(totals, others, strict=True)]
+                for place, total in zip(together, totals, strict=True):
+                    store(product.output, T.Cast(str(product.output.dtype), total), *product.output_at(0, place))
+            if product.epilogue is not None and rows == 1:
+                T.add_to_parent(product.epilogue.at(0, number))
+            elif product.epilogue is not None:
+                with loop(rows) as row:
+                    T.add_to_parent(product.epilogue.at(0, number * rows + row))
 
     return Parts(steps=[prepare, multiply], scratch=[spread, start])
 
@@ -158,34 +186,69 @@ def _exponent(matrix: PackedMatrix, place: int) -> int:
     return 0 if matrix.bits * (place + 1) == 32 else matrix.bits * place
 
 
-def row_sum(matrix: PackedMatrix, block: Block, n: Expression, spread: Buffer, start: Buffer) -> Expression:
+def row_sum(
+    matrix: PackedMatrix,
+    block: Block,
+    n: Expression,
+    spread: Buffer,
+    start: Buffer,
+) -> Expression:
     """The sum over one run of blocks of row n."""
+    return row_sums(matrix, block, [n], spread, start, _DEFAULT)[0]
+
+
+def row_sums(
+    matrix: PackedMatrix,
+    block: Block,
+    rows: Sequence[Expression],
+    spread: Buffer,
+    start: Buffer,
+    shape: GemvShape,
+) -> list[Expression]:
+    """The sums over one run of blocks of several rows."""
     count = block.lanes
-    total = T.alloc_buffer((count,), "float32")
     whole = lanes(0, count)
-    store(total, splat(T.float32(0), count), whole)
+    totals = [T.alloc_buffer((count,), "float32") for _ in rows]
+    for total in totals:
+        store(total, splat(T.float32(0), count), whole)
     with loop(block.count) as number:
         first = block.first_word + number * count
-        prefetch(matrix.words[n, first + _WORDS_AHEAD])
-        words = T.bind(matrix.words[n, lanes(first, count)])
-        chains: list[Expression] = [start[lanes(first, count)]]
-        for place in range(matrix.per_word):
-            mask = ((1 << matrix.bits) - 1) << (matrix.bits * place)
-            if _exponent(matrix, place) == 0 and place:
-                integers = words >> splat(T.uint32(matrix.bits * place), count)
-            else:
-                integers = words & splat(T.uint32(mask), count)
-            x = spread[lanes(first * matrix.per_word + place * count, count)]
-            term = float32(integers, count) * x
-            if place < _CHAINS - 1:
-                chains.append(term)
-            else:
-                chains[place % _CHAINS] = term + chains[place % _CHAINS]
-        block_sum = chains[0]
-        for chain in chains[1:]:
-            block_sum = block_sum + chain
-        store(total, total[whole] + block_sum * _scales(matrix, n, first, count), whole)
-    return horizontal_sum(total, count)
+        for n, total in zip(rows, totals, strict=True):
+            if shape.words_ahead:
+                prefetch(matrix.words[n, first + shape.words_ahead])
+            words = T.bind(matrix.words[n, lanes(first, count)])
+            sums = _block_sum(matrix, words, first, count, spread, start, shape.chains)
+            store(total, total[whole] + sums * _scales(matrix, n, first, count), whole)
+    return [horizontal_sum(total, count) for total in totals]
+
+
+def _block_sum(
+    matrix: PackedMatrix,
+    words: Expression,
+    first: Expression,
+    count: int,
+    spread: Buffer,
+    start: Buffer,
+    most: int,
+) -> Expression:
+    """A block's integers times the vector, in `count` lanes, by at most so many sums at once."""
+    chains: list[Expression] = [start[lanes(first, count)]]
+    for place in range(matrix.per_word):
+        mask = ((1 << matrix.bits) - 1) << (matrix.bits * place)
+        if _exponent(matrix, place) == 0 and place:
+            integers = words >> splat(T.uint32(matrix.bits * place), count)
+        else:
+            integers = words & splat(T.uint32(mask), count)
+        x = spread[lanes(first * matrix.per_word + place * count, count)]
+        term = float32(integers, count) * x
+        if place < most - 1:
+            chains.append(term)
+        else:
+            chains[place % most] = term + chains[place % most]
+    block_sum = chains[0]
+    for chain in chains[1:]:
+        block_sum = block_sum + chain
+    return block_sum
 
 
 def _scales(matrix: PackedMatrix, n: Expression, first_word: Expression, count: int) -> Expression:
@@ -195,3 +258,14 @@ def _scales(matrix: PackedMatrix, n: Expression, first_word: Expression, count: 
     first_group = tirx.floordiv(first_word, words_per_group)
     scales = [float32(matrix.scales[n, first_group + group], 1) for group in range(count // width)]
     return concatenated([splat(scale, width) for scale in scales], count)
+
+
+schedule_gemv = ShapedRule(
+    name="cpu.gemv",
+    shape=GemvShape,
+    values={"rows": (1, 2, 4), "words_ahead": (0, 256, 512, 1024), "chains": (1, 2, 4)},
+    match=_match,
+    default=lambda _: _DEFAULT,
+    fits=lambda product, shape: product.n % shape.rows == 0,
+    build=_schedule,
+)

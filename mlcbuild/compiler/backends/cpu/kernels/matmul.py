@@ -34,9 +34,28 @@ from mlcbuild.compiler.kernels.building import (
 )
 from mlcbuild.compiler.kernels.computed_matrix import ComputedMatrix
 from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct, PackedMatrix, match_matrix_product
+from mlcbuild.compiler.kernels.shapes import ShapedRule
 
 TILE = 8  # matrix rows that are restored together
-_VECTORS = 4  # vectors that are multiplied together
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatmulShape:
+    """How the work of several vectors is cut: `tile` rows of the matrix are restored together, of a matrix that is not
+    stored by columns; `vectors` are multiplied with `rows` of them at a time, each pair in a register of its own."""
+
+    tile: int = TILE
+    vectors: int = 4
+    rows: int = 2
+
+    def __post_init__(self) -> None:
+        if self.tile < 1 or self.vectors < 1 or self.rows < 1 or self.tile % self.rows:
+            raise ValueError(f"no way to cut a product: {self}")
+        if self.vectors * self.rows > 16:
+            raise ValueError(f"more sums than registers: {self}")
+
+
+_DEFAULT = MatmulShape()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,14 +77,14 @@ class _Tile:
         return self.restored[row, places]
 
 
-def schedule_matmul(func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc | None:
+def _match(func: tirx.PrimFunc, target: tvm.target.Target) -> MatrixProduct | None:
     """None unless `func` is a matrix product whose rows are whole vectors of eight, with at most element-wise blocks
     after it."""
     del target
     product = match_matrix_product(func)
     if product is None or product.k % LANES or not whole_words(product.matrix):
         return None
-    return _build(product)
+    return product
 
 
 def whole_words(matrix: Buffer | PackedMatrix) -> bool:
@@ -80,8 +99,8 @@ def _groups(matrix: PackedMatrix, k: int) -> int:
     return -(-k // matrix.group)
 
 
-def _build(product: MatrixProduct) -> tirx.PrimFunc:
-    several = _multiply_several(product)
+def _build(product: MatrixProduct, shape: MatmulShape) -> tirx.PrimFunc:
+    several = _multiply_several(product, shape)
     one = None if isinstance(product.rows, int) else _one_of_several(product)
     if one is None:
         return with_body(product.func, [statement(step) for step in several.steps], scratch=several.scratch)
@@ -106,11 +125,11 @@ def _one_of_several(product: MatrixProduct) -> Parts | None:
     return None if str(matrix.dtype) == "float32" else _multiply_several(dataclasses.replace(product, rows=1))
 
 
-def _multiply_several(product: MatrixProduct) -> Parts:
+def _multiply_several(product: MatrixProduct, shape: MatmulShape = _DEFAULT) -> Parts:
     rows, k = product.rows, product.k
     matrix = product.matrix
     by_columns = isinstance(matrix, PackedMatrix) and matrix.by_columns
-    tile_rows = largest_divisor(product.n, COLUMNS if by_columns else TILE)
+    tile_rows = largest_divisor(product.n, COLUMNS if by_columns else shape.tile)
     steps: list[Callable[[], None]] = []
     scratch: list[Buffer] = []
     x: Buffer | None = None
@@ -129,7 +148,7 @@ def _multiply_several(product: MatrixProduct) -> Parts:
                 if by_columns:
                     multiply_columns(product, lambda row, place: _x(product, x, row, place), first, tile_rows)
                 else:
-                    multiply_tile(product, x, restore(product, first, tile_rows))
+                    multiply_tile(product, x, restore(product, first, tile_rows), shape)
             if product.epilogue is not None:
                 with loop(rows) as row, T.vectorized(0, tile_rows) as column:
                     T.add_to_parent(product.epilogue.at(row, number * tile_rows + column))
@@ -206,14 +225,14 @@ def _restore_row(matrix: PackedMatrix, k: int, n: Expression, restored: Buffer, 
             store(restored, values, row, lanes(place * count, count))
 
 
-def multiply_tile(product: MatrixProduct, x: Buffer | None, tile: _Tile) -> None:
+def multiply_tile(product: MatrixProduct, x: Buffer | None, tile: _Tile, shape: MatmulShape = _DEFAULT) -> None:
     """All vectors with a tile; `x` has them in float32, None where they are stored so."""
-    rows = product.rows
-    if not isinstance(rows, int) or rows >= _VECTORS:
-        with loop(tirx.floordiv(rows, _VECTORS)) as number:
-            _multiply_some(product, x, tile, number * _VECTORS, _VECTORS, largest_divisor(tile.rows, 2))
-    if not isinstance(rows, int) or rows % _VECTORS:
-        whole = tirx.floordiv(rows, _VECTORS) * _VECTORS
+    rows, vectors = product.rows, shape.vectors
+    if not isinstance(rows, int) or rows >= vectors:
+        with loop(tirx.floordiv(rows, vectors)) as number:
+            _multiply_some(product, x, tile, number * vectors, vectors, largest_divisor(tile.rows, shape.rows))
+    if not isinstance(rows, int) or rows % vectors:
+        whole = tirx.floordiv(rows, vectors) * vectors
         with loop(rows - whole) as number:
             _multiply_some(product, x, tile, whole + number, 1, largest_divisor(tile.rows, 4))
 
@@ -244,3 +263,21 @@ def _multiply_some(
 
 def _x(product: MatrixProduct, x: Buffer | None, row: Expression, k: Expression) -> Expression:
     return product.x_at(row, k) if x is None else x[row, k]
+
+
+def _has_tiles(product: MatrixProduct, shape: MatmulShape) -> bool:
+    """Whether a shape other than the default makes a difference that it names."""
+    matrix = product.matrix
+    by_columns = isinstance(matrix, PackedMatrix) and matrix.by_columns
+    return product.rows != 1 and not by_columns and product.n % shape.tile == 0
+
+
+schedule_matmul = ShapedRule(
+    name="cpu.matmul",
+    shape=MatmulShape,
+    values={"tile": (4, 8, 16, 32), "vectors": (2, 4, 6, 8), "rows": (1, 2, 4)},
+    match=_match,
+    default=lambda _: _DEFAULT,
+    fits=_has_tiles,
+    build=_build,
+)

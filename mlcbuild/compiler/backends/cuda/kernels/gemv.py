@@ -25,6 +25,7 @@ from mlcbuild.compiler.backends.cuda.kernels import instructions as gpu
 from mlcbuild.compiler.backends.cuda.kernels.results import store_result
 from mlcbuild.compiler.kernels.building import Buffer, Expression, replace_body, statement, store
 from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct, PackedMatrix, match_matrix_product
+from mlcbuild.compiler.kernels.shapes import ShapedRule
 
 ROWS = 16  # of a tile: what the tensor core takes
 GROUP = 32
@@ -49,16 +50,27 @@ class GemvShape:
             raise ValueError(f"no way to share the work: {self}")
 
 
-def schedule_packed_gemv(func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc | None:
+@dataclass(frozen=True, kw_only=True)
+class _Matched:
+    """A product that fits, and whether its kernel may begin before those before it have ended."""
+
+    product: MatrixProduct
+    early: bool
+
+
+def _match(func: tirx.PrimFunc, target: tvm.target.Target) -> _Matched | None:
     """None unless `func` is a matrix of four-bit integers in groups of 32 times one vector of halves, with at most
     element-wise blocks after it, for an architecture whose tensor cores multiply 16 × 8 × 16 halves."""
     product = match_matrix_product(func)
     architecture = str(target.attrs["arch"])
     if product is None or product.rows != 1 or not fits(product) or not architectures.has_mma_m16n8k16(architecture):
         return None
-    shape = shape_for(product)
-    early = dependent_launch.begins_early(architecture)
-    return replace_body(product.func, statement(lambda: multiply_one(product, shape, early=early)))
+    return _Matched(product=product, early=dependent_launch.begins_early(architecture))
+
+
+def _build(matched: _Matched, shape: GemvShape) -> tirx.PrimFunc:
+    product = matched.product
+    return replace_body(product.func, statement(lambda: multiply_one(product, shape, early=matched.early)))
 
 
 def fits(product: MatrixProduct) -> bool:
@@ -227,3 +239,20 @@ class _Block:
         with gpu.when(within):
             total = gpu.total(shape.warps, lambda warp: shared[warp * rows + row])
             store_result(self.product, total, row=0, n=self.first + row)
+
+
+def _reads_ahead(k: int, shape: GemvShape) -> bool:
+    """Whether each warp has a step, and as many as it asks for at once."""
+    steps = -(-k // _STEP)
+    return shape.warps <= steps and shape.ahead <= -(-steps // shape.warps)
+
+
+schedule_packed_gemv = ShapedRule(
+    name="cuda.gemv",
+    shape=GemvShape,
+    values={"warps": (2, 4, 8, 16, 32), "tiles": (1, 2, 4), "ahead": (1, 2, 4)},
+    match=_match,
+    default=lambda matched: shape_for(matched.product),
+    fits=lambda matched, shape: _reads_ahead(matched.product.k, shape),
+    build=_build,
+)

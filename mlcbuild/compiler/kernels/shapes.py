@@ -1,0 +1,97 @@
+"""How a kernel declares what may be chosen of it: the sizes of its tiles, how far ahead it reads, the number of warps.
+
+A `ShapedRule` is a schedule rule with a shape: a frozen dataclass of integers. It lists the values of each field and
+says which shape is the default for a kernel, and which others are possible for it. ScheduleKernel builds the kernel
+with the default, or with the shape that a measurement has chosen; nothing else of a kernel depends on measurements.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import tvm
+from tvm import tirx
+
+AnyShape = TypeVar("AnyShape")  # a frozen dataclass whose fields are integers
+Matched = TypeVar("Matched")  # what a rule has found in a kernel
+
+
+def _everything_fits(_matched: Any, _shape: Any) -> bool:
+    return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShapedRule(Generic[Matched, AnyShape]):
+    """A schedule rule whose kernel has a shape.
+
+    `name` stands for the rule in records (`cpu.gemv`). `shape` is the class of shapes; `values` has for each of its
+    fields the values that are tried. `match` answers what the rule has found in a kernel for a target, None where it
+    does not fit; `default` is the shape without any measurement, which `values` need not contain. `fits` tells whether
+    a kernel can have a shape, and `build` makes the scheduled kernel.
+    """
+
+    name: str
+    shape: type[AnyShape]
+    values: Mapping[str, tuple[int, ...]]
+    match: Callable[[tirx.PrimFunc, tvm.target.Target], Matched | None]
+    default: Callable[[Matched], AnyShape]
+    build: Callable[[Matched, AnyShape], tirx.PrimFunc | None]
+    fits: Callable[[Matched, AnyShape], bool] = _everything_fits
+
+    def __post_init__(self) -> None:
+        fields = {field.name for field in dataclasses.fields(self.shape)}  # type: ignore[arg-type]
+        if fields != set(self.values) or not all(self.values.values()):
+            raise ValueError(f"{self.name}: values of {sorted(self.values)}, but a shape has {sorted(fields)}")
+
+    def __call__(self, func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc | None:
+        """The kernel with its default shape; None where the rule does not fit."""
+        matched = self.match(func, target)
+        return None if matched is None else self.build(matched, self.default(matched))
+
+    def with_shape(
+        self, func: tirx.PrimFunc, target: tvm.target.Target, values: Mapping[str, int]
+    ) -> tirx.PrimFunc | None:
+        """The kernel with a shape of these values, with its default where it cannot have that one: the record may be
+        older than the rule. None where the rule does not fit."""
+        matched = self.match(func, target)
+        if matched is None:
+            return None
+        wanted = dict(values)
+        shape = next((one for one in self._shapes(matched) if _as_values(one) == wanted), None)
+        return self.build(matched, self.default(matched) if shape is None else shape)
+
+    def candidates(self, func: tirx.PrimFunc, target: tvm.target.Target) -> tuple[dict[str, int], ...]:
+        """The shapes that the kernel can have, the default first, then in an order in which few fields differ from it
+        before many do; () where the rule does not fit."""
+        matched = self.match(func, target)
+        if matched is None:
+            return ()
+        default = self.default(matched)
+        standard = _as_values(default)
+        others = (_as_values(shape) for shape in self._shapes(matched))
+
+        def distance(shape: Mapping[str, int]) -> tuple[int, list[int]]:
+            return sum(shape[name] != standard[name] for name in shape), list(shape.values())
+
+        return (standard, *sorted((shape for shape in others if shape != standard), key=distance))
+
+    def _shapes(self, matched: Matched) -> list[AnyShape]:
+        """The default and all legal combinations of values. A shape's own checks say what is legal for any kernel."""
+        names = [field.name for field in dataclasses.fields(self.shape)]  # type: ignore[arg-type]
+        made = [self.default(matched)]
+        for combination in itertools.product(*(self.values[name] for name in names)):
+            try:
+                shape = self.shape(**dict(zip(names, combination, strict=True)))
+            except ValueError:
+                continue
+            if self.fits(matched, shape):
+                made.append(shape)
+        return made
+
+
+def _as_values(shape: Any) -> dict[str, int]:
+    return {field.name: int(getattr(shape, field.name)) for field in dataclasses.fields(shape)}

@@ -1,0 +1,1 @@
+"""Measurements of kernels: records, what is chosen by them, and where they are kept."""
