@@ -10,6 +10,8 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "mlcbuild"
 
+# What families share lies in compiler/models.
+MOST_LINES_OF_A_FAMILY = 150
 # Modules beside the rooms.
 EVERYBODYS = frozenset({"system_programs", "errors", "figures", "plugins", "regular_files", "suggestions"})
 # Room → the rooms that it may import, itself aside.
@@ -241,6 +243,12 @@ def test_no_stage_and_no_family_imports_a_family() -> None:
             if name.startswith("mlcbuild.compiler.families") and name.split(".")[3:4] != [folder]:
                 wrong.append(f"{path.relative_to(PACKAGE)} imports {name}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_a_family_is_a_declaration() -> None:
+    folders = [path.parent for path in (PACKAGE / "compiler" / "families").glob("*/family.py")]
+    lines = {folder.name: sum(len(file.read_text().splitlines()) for file in folder.glob("*.py")) for folder in folders}
+    assert {name: count for name, count in lines.items() if count > MOST_LINES_OF_A_FAMILY} == {}
 
 
 def test_every_room_is_named_in_the_architecture_page() -> None:

@@ -15,7 +15,8 @@ from tests.smollm2 import smollm2_gguf
 @pytest.mark.exhaustive
 def test_256_prompts_of_smollm2(tmp_path: Path, kernel_store: Path) -> None:
     package = build_package(smollm2_gguf(), tmp_path, quantization="q4f32_1", kernel_store=kernel_store)
-    measured = measure(package, prompts=256)
+    # Two threads that wait for each other take many times as long where other processes have the processors.
+    measured = measure(package, prompts=256, threads=1)
     print(measured)
     assert measured.largest_difference <= measured.bound
     assert measured.processor_ratio > 1

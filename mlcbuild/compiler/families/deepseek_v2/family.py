@@ -1,24 +1,26 @@
 """DeepSeek V2 and V3, and Kimi K2, a V3 by another name: latent attention, experts in groups, and first layers without
 experts.
 
-V2 has the softmax of all experts' scores, and takes the groups by their best expert; V3 (and R1) has sigmoids, with a
-correction for choosing alone, and takes the groups by their best two. Layers behind the last one, which predict further
-tokens in V3's checkpoints, are left out, as in MLC-LLM.
+V2 and V3 (and R1) choose experts by different routers. Layers behind the last one, which predict further tokens in V3's
+checkpoints, are left out, as in MLC-LLM. Defaults are those of transformers' `DeepseekV2Config` and `DeepseekV3Config`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from mlcbuild.compiler.families.deepseek_v2.gguf_metadata import config_of_gguf, metadata_of_model
 from mlcbuild.compiler.models.architecture.decoder import DecoderConfig
-from mlcbuild.compiler.models.architecture.mixture import (
-    RouterConfig,
-    RouterScores,
-    read_experts,
-)
+from mlcbuild.compiler.models.architecture.mixture import read_experts
 from mlcbuild.compiler.models.architecture.rotary import RotaryForm
 from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout, ExpertNames
 from mlcbuild.compiler.models.config import ConfigReader
-from mlcbuild.compiler.models.configuration.deepseek_mixture import read_expert_groups, with_mixture_of_deepseek
+from mlcbuild.compiler.models.configuration.deepseek_mixture import with_mixture_of_deepseek
+from mlcbuild.compiler.models.configuration.deepseek_routers import (
+    read_sigmoid_router,
+    read_softmax_router,
+    router_fields,
+)
 from mlcbuild.compiler.models.configuration.latent_reading import latent_fields, read_latent_decoder
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
@@ -35,80 +37,49 @@ _CHAT_CONFIG = (
 _SIZES = {"kv_lora_rank": 512, "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
 
 
-def resolve_v2(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
-    reader = reader.with_defaults(
-        **_SIZES, max_position_embeddings=2048, n_routed_experts=64, n_shared_experts=2, moe_intermediate_size=1407
-    )
-    # transformers does not read norm_topk_prob here, and DeepSeek's own code does.
-    reader.refuse(scoring_func="softmax", norm_topk_prob=False, mlp_bias=False)
-    method = reader.string("topk_method", default="greedy")
-    if method not in ("greedy", "group_limited_greedy"):
-        raise reader.fail("topk_method", f'is "{method}"; it is "greedy" or "group_limited_greedy" here')
-    experts = read_experts(reader, "n_routed_experts", "num_experts")
-    groups = read_expert_groups(reader, *experts, summed=1) if method == "group_limited_greedy" else None
-    return _resolve(
-        reader,
-        experts,
-        RouterConfig(groups=groups, scale=reader.number("routed_scaling_factor", low=1e-6, high=1e6, default=1.0)),
-        form=RotaryForm.NEIGHBOURS,
-        method=method,
-    )
-
-
-def resolve_v3(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
-    reader = reader.with_defaults(
+_DEFAULTS: Mapping[str, Mapping[str, object]] = {
+    "deepseek_v2": {
         **_SIZES,
-        max_position_embeddings=4096,
-        n_routed_experts=256,
-        n_shared_experts=1,
-        num_experts_per_tok=8,
-        moe_intermediate_size=2048,
-        first_k_dense_replace=3,
-        n_group=8,
-        topk_group=4,
-        num_key_value_heads=128,
-    )
-    reader.refuse(scoring_func="sigmoid", topk_method="noaux_tc")
-    reader.refuse(head_dim=reader.value("qk_rope_head_dim"))  # by which transformers rotates
-    experts = read_experts(reader, "n_routed_experts", "num_local_experts")
-    return _resolve(
-        reader,
-        experts,
-        RouterConfig(
-            scores=RouterScores.SIGMOID,
-            normalized=reader.boolean("norm_topk_prob", default=True),
-            scale=reader.number("routed_scaling_factor", low=1e-6, high=1e6, default=2.5),
-            correction_bias=True,
-            groups=read_expert_groups(reader, *experts, summed=2),
-        ),
-        form=RotaryForm.NEIGHBOURS if reader.boolean("rope_interleave", default=True) else RotaryForm.HALVES,
-        method="noaux_tc",
-    )
-
-
-def _resolve(
-    reader: ConfigReader, counts: tuple[int, int], router: RouterConfig, *, form: RotaryForm, method: str
-) -> FamilyModel[DecoderConfig]:
-    reader.refuse(moe_layer_freq=1)
-    reader.integer("n_shared_experts", low=1, high=64)  # which no model is without
-    config, experts = with_mixture_of_deepseek(reader, read_latent_decoder(reader, form=form), router, counts=counts)
-    own = {
-        **experts,
-        "norm_topk_prob": router.normalized,
-        "routed_scaling_factor": router.scale,
-        "scoring_func": router.scores.value,
-        "topk_method": method,
-        "n_group": router.groups.count if router.groups else 1,
-        "topk_group": router.groups.chosen if router.groups else 1,
-        **latent_fields(config),
-    }
-    further = reader.integer("num_nextn_predict_layers", low=0, high=64, default=1)
-    layout = _LAYOUT.without_layers_behind(config.num_layers, further)
-    return decoder_model(reader, config, layout, fields=_CHAT_CONFIG, own=own)
+        "max_position_embeddings": 2048,
+        "n_routed_experts": 64,
+        "n_shared_experts": 2,
+        "moe_intermediate_size": 1407,
+    },
+    "deepseek_v3": {
+        **_SIZES,
+        "max_position_embeddings": 4096,
+        "n_routed_experts": 256,
+        "n_shared_experts": 1,
+        "num_experts_per_tok": 8,
+        "moe_intermediate_size": 2048,
+        "first_k_dense_replace": 3,
+        "n_group": 8,
+        "topk_group": 4,
+        "num_key_value_heads": 128,
+    },
+}
 
 
 def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
-    return resolve_v2(reader) if reader.value("model_type") == "deepseek_v2" else resolve_v3(reader)
+    is_v2 = reader.string("model_type") == "deepseek_v2"
+    reader = reader.with_defaults(**_DEFAULTS["deepseek_v2" if is_v2 else "deepseek_v3"])
+    reader.refuse(moe_layer_freq=1)
+    reader.integer("n_shared_experts", low=1, high=64)  # which no model is without
+    if is_v2:
+        # transformers does not read norm_topk_prob here, and DeepSeek's own code does.
+        reader.refuse(norm_topk_prob=False, mlp_bias=False)
+        counts = read_experts(reader, "n_routed_experts", "num_experts")
+        router, form = read_softmax_router(reader, counts), RotaryForm.NEIGHBOURS
+    else:
+        reader.refuse(head_dim=reader.value("qk_rope_head_dim"))  # by which transformers rotates
+        counts = read_experts(reader, "n_routed_experts", "num_local_experts")
+        router = read_sigmoid_router(reader, counts)
+        form = RotaryForm.NEIGHBOURS if reader.boolean("rope_interleave", default=True) else RotaryForm.HALVES
+    config, experts = with_mixture_of_deepseek(reader, read_latent_decoder(reader, form=form), router, counts=counts)
+    own = {**experts, **router_fields(router), **latent_fields(config)}
+    further = reader.integer("num_nextn_predict_layers", low=0, high=64, default=1)
+    layout = _LAYOUT.without_layers_behind(config.num_layers, further)
+    return decoder_model(reader, config, layout, fields=_CHAT_CONFIG, own=own)
 
 
 FAMILY = Family(

@@ -8,54 +8,38 @@ from mlcbuild.compiler.models.architecture.rotary import RotaryForm
 from mlcbuild.compiler.models.description import ModelDescription
 from mlcbuild.compiler.models.gguf.config import decoder_document
 from mlcbuild.compiler.models.gguf.mixture import MIXTURE_KEYS
-from mlcbuild.compiler.models.gguf.recurrence import RECURRENCE_KEYS, recurrence_metadata, recurrence_sizes
-from mlcbuild.compiler.models.gguf.recurrent_layers import KEY_VALUE_HEADS, key_value_heads_of_layers
+from mlcbuild.compiler.models.gguf.recurrence import RECURRENCE_KEYS
+from mlcbuild.compiler.models.gguf.recurrent_layers import key_value_heads_of_layers
 from mlcbuild.compiler.models.gguf.scales import SCALE_KEYS, granite_factors, granite_metadata
+from mlcbuild.compiler.models.gguf.state_space_layers import state_space_document, state_space_metadata
 from mlcbuild.compiler.models.gguf.written import GGUFMetadata, Value, WrittenModel
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
 
-ATTENTION, MAMBA = "attention", "mamba"
 _NAME = "granitehybrid"
 _SHARED, _ROTATES = "expert_shared_feed_forward_length", "rope.scaling.finetuned"
 
 
 def config_of_gguf(file: GGUFFile) -> dict[str, object]:
-    """As llama.cpp reads it: layers without key-value heads are recurrent, steps have no bounds, and whether attention
-    rotates is said by `rope.scaling.finetuned`."""
-    recurrent, heads = key_value_heads_of_layers(file, _NAME)
+    """As llama.cpp reads it: whether attention rotates is said by `rope.scaling.finetuned`."""
     document = decoder_document(
         file,
         architecture=_NAME,
         model_type="granitemoehybrid",
         class_name="GraniteMoeHybridForCausalLM",
         also_read=(*MIXTURE_KEYS, *SCALE_KEYS, *RECURRENCE_KEYS, _ROTATES),
-        key_value_heads=heads,
+        key_value_heads=key_value_heads_of_layers(file, _NAME)[1],
     )
     experts = file.integer(f"{_NAME}.expert_count", 0)
-    sizes = recurrence_sizes(file, _NAME)
-    return (
-        document
-        | granite_factors(file, _NAME)
-        | {
-            "layer_types": [MAMBA if each else ATTENTION for each in recurrent],
-            "position_embedding_type": "rope" if file.boolean(f"{_NAME}.{_ROTATES}", default=True) else "nope",
-            "attention_bias": any(name.endswith(".attn_q.bias") for name in file.tensors),
-            "num_local_experts": experts,
-            "num_experts_per_tok": file.integer(f"{_NAME}.expert_used_count", 0),
-            "shared_intermediate_size": file.integer(f"{_NAME}.{_SHARED}")
-            if experts
-            else document["intermediate_size"],
-            "mamba_n_heads": sizes.heads,
-            "mamba_d_head": sizes.head_dim,
-            "mamba_d_state": sizes.state_size,
-            "mamba_d_conv": sizes.convolution,
-            "mamba_n_groups": sizes.groups,
-            "mamba_expand": sizes.inner / max(file.integer(f"{_NAME}.embedding_length"), 1),
-            "mamba_conv_bias": any(name.endswith(".ssm_conv1d.bias") for name in file.tensors),
-        }
-    )
+    document |= {
+        "position_embedding_type": "rope" if file.boolean(f"{_NAME}.{_ROTATES}", default=True) else "nope",
+        "attention_bias": any(name.endswith(".attn_q.bias") for name in file.tensors),
+        "num_local_experts": experts,
+        "num_experts_per_tok": file.integer(f"{_NAME}.expert_used_count", 0),
+        "shared_intermediate_size": file.integer(f"{_NAME}.{_SHARED}") if experts else document["intermediate_size"],
+    }
+    return document | granite_factors(file, _NAME) | state_space_document(file, _NAME)
 
 
 def architecture_of(model: ModelDescription) -> str:
@@ -67,12 +51,9 @@ def architecture_of(model: ModelDescription) -> str:
 
 def metadata_of_model(model: WrittenModel) -> GGUFMetadata:
     config = model.configuration
-    layers = [config.of_layer(number).recurrence for number in range(config.num_layers)]
-    heads, rotates = config.attention.key_value_heads, config.attention.rotary.form is not RotaryForm.NONE
     own: dict[str, Value] = {
         "feed_forward_length": config.feed_forward.intermediate_size,
-        KEY_VALUE_HEADS: tuple(heads if each is None else 0 for each in layers),
-        _ROTATES: rotates,
+        _ROTATES: config.attention.rotary.form is not RotaryForm.NONE,
+        **state_space_metadata(config),
     }
-    own |= recurrence_metadata(next(each for each in layers if each is not None))
     return granite_metadata(model, keys=("expert_count", "expert_used_count", _SHARED), own=own)

@@ -11,31 +11,26 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mlcbuild.compiler.models.architecture.decoder import (
-    DecoderConfig,
-    read_decoder,
-)
+from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, read_decoder
 from mlcbuild.compiler.models.architecture.decoder_names import DecoderNames
-from mlcbuild.compiler.models.architecture.mixture import (
-    MixtureConfig,
-    MixtureNames,
-    RouterConfig,
-    RouterScores,
-    SharedExperts,
-)
+from mlcbuild.compiler.models.architecture.mixture import MixtureNames
 from mlcbuild.compiler.models.architecture.rotary import RotaryForm
 from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout, ExpertNames, TensorName
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.configuration.chunked_layers import with_chunked_layers
-from mlcbuild.compiler.models.configuration.mixture_layers import read_layers_outside, with_mixture
+from mlcbuild.compiler.models.configuration.interleaved_mixture import with_interleaved_mixture
 from mlcbuild.compiler.models.configuration.text_config import read_text_config
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf.config import decoder_document
-from mlcbuild.compiler.models.gguf.mixture import MIXTURE_KEYS, mixture_fields
+from mlcbuild.compiler.models.gguf.interleaved_mixture import (
+    INTERLEAVED_MIXTURE_KEYS,
+    interleaved_mixture_fields,
+    interleaved_mixture_metadata,
+)
 from mlcbuild.compiler.models.gguf.windows import WINDOW
 from mlcbuild.compiler.models.gguf.writing import decoder_metadata
-from mlcbuild.compiler.models.gguf.written import GGUFMetadata, Value, WrittenModel
+from mlcbuild.compiler.models.gguf.written import GGUFMetadata, WrittenModel
 from mlcbuild.errors import StageError
 
 if TYPE_CHECKING:
@@ -97,21 +92,7 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
         rotary_form=RotaryForm.NEIGHBOURS,
     )
     config = with_chunked_layers(reader, replace(config, names=_NAMES))
-    experts = reader.integer("num_local_experts", low=1, high=1 << 12, default=16)
-    inner = reader.integer("intermediate_size", low=1, high=1 << 20, default=8192)
-    mixture = MixtureConfig(
-        experts=experts,
-        experts_per_token=reader.integer("num_experts_per_tok", low=1, high=min(experts, 64), default=1),
-        intermediate_size=inner,
-        activation=config.feed_forward.activation,
-        router=RouterConfig(scores=RouterScores.SIGMOID),
-        shared=SharedExperts(intermediate_size=inner),
-        weighs_input=True,
-        names=_EXPERTS,
-    )
-    dense = read_layers_outside(reader, config.num_layers)
-    if len(dense) < config.num_layers:
-        config = with_mixture(config, mixture, dense=dense)
+    config = with_interleaved_mixture(reader, config, _EXPERTS)
     own = {"text_config": {**reader.defaults, **reader.document}, "disaggregation": False}
     return decoder_model(
         reader, config, _LAYOUT.below("language_model.") if is_wrapper else _LAYOUT, fields=_CHAT_CONFIG, own=own
@@ -121,38 +102,23 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
 def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
     """As llama.cpp knows them: chunks of 8192 tokens, one layer of four that does not rotate, and norms of queries and
     keys in all models but those of 128 experts."""
-    own = ("interleave_moe_layer_step", "expert_shared_count", "leading_dense_block_count", WINDOW)
     document = decoder_document(
         file,
         architecture="llama4",
         model_type="llama4_text",
         class_name="Llama4ForCausalLM",
-        also_read=(*MIXTURE_KEYS, *own),
+        also_read=(*INTERLEAVED_MIXTURE_KEYS, WINDOW),
     )
-    if file.integer(f"llama4.{WINDOW}", _CHUNK) != _CHUNK or file.integer("llama4.leading_dense_block_count", 0):
-        raise StageError(
-            f"{file.path} has chunks of another length than {_CHUNK} tokens, or first layers without experts, which is "
-            "not supported"
-        )
-    mixture = mixture_fields(file, "llama4")
-    return document | {
-        "attention_bias": "blk.0.attn_q.bias" in file.tensors,
-        "attention_chunk_size": _CHUNK,
-        "num_local_experts": mixture["num_experts"],
-        "num_experts_per_tok": mixture["num_experts_per_tok"],
-        "intermediate_size": mixture["moe_intermediate_size"],
-        "intermediate_size_mlp": document["intermediate_size"],
-        "interleave_moe_layer_step": file.integer("llama4.interleave_moe_layer_step"),
-        "use_qk_norm": mixture["num_experts"] != _EXPERTS_WITHOUT_NORMS,
-    }
+    if file.integer(f"llama4.{WINDOW}", _CHUNK) != _CHUNK:
+        raise StageError(f"{file.path} has chunks of another length than {_CHUNK} tokens, which is not supported")
+    document |= {"attention_bias": "blk.0.attn_q.bias" in file.tensors, "attention_chunk_size": _CHUNK}
+    document |= interleaved_mixture_fields(file, "llama4")
+    return document | {"use_qk_norm": document["num_local_experts"] != _EXPERTS_WITHOUT_NORMS}
 
 
 def _metadata(model: WrittenModel) -> GGUFMetadata:
-    """Layers without experts have a feed-forward of a size of their own; those with experts come at each n-th layer."""
-    own: dict[str, Value] = {"interleave_moe_layer_step": model.integer("interleave_moe_layer_step") or 1}
-    dense = model.integer("intermediate_size_mlp")
-    own |= {} if dense is None else {"feed_forward_length": dense}
-    return decoder_metadata(model, keys=("expert_count", "expert_used_count", "expert_feed_forward_length"), own=own)
+    keys = ("expert_count", "expert_used_count", "expert_feed_forward_length")
+    return decoder_metadata(model, keys=keys, own=interleaved_mixture_metadata(model))
 
 
 FAMILY = Family(

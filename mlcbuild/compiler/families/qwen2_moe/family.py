@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, read_decoder
 from mlcbuild.compiler.models.architecture.decoder_names import DecoderNames
-from mlcbuild.compiler.models.architecture.mixture import SharedExperts
 from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.configuration.layer_types import with_windows_of_qwen
@@ -46,13 +45,7 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     reader = reader.with_defaults(**_DEFAULTS)
     config = read_decoder(reader, qkv_bias=reader.boolean("qkv_bias", default=True))
     config = replace(config, names=DecoderNames(qkv="self_attn.c_attn"))
-    shared = reader.integer("shared_expert_intermediate_size", low=1, high=1 << 20)
-    config, own = with_mixture_of_qwen(
-        reader,
-        with_windows_of_qwen(reader, config, alternating=True),
-        shared=SharedExperts(intermediate_size=shared, gated=True),
-    )
-    own["shared_expert_intermediate_size"] = shared
+    config, own = with_mixture_of_qwen(reader, with_windows_of_qwen(reader, config, alternating=True), shares=True)
     return decoder_model(reader, config, CheckpointLayout(), fields=_CHAT_CONFIG, own=own)
 
 

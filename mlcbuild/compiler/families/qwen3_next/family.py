@@ -12,39 +12,29 @@ from dataclasses import replace
 from functools import partial
 
 from mlcbuild.compiler.families.qwen3_next.gguf_metadata import config_of_gguf, metadata_of_model
-from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, LayerKind, QueryKeyNorm, read_decoder
+from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, QueryKeyNorm, read_decoder
 from mlcbuild.compiler.models.architecture.decoder_names import DecoderNames
-from mlcbuild.compiler.models.architecture.mixture import SharedExperts
 from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout, TensorName
 from mlcbuild.compiler.models.config import ConfigReader
-from mlcbuild.compiler.models.configuration.delta_rule import delta_rule_fields, read_delta_rule, read_linear_layers
-from mlcbuild.compiler.models.configuration.layer_types import FULL, LINEAR
+from mlcbuild.compiler.models.configuration.delta_rule import with_delta_rule
 from mlcbuild.compiler.models.configuration.mixture_layers import with_mixture_of_qwen
 from mlcbuild.compiler.models.configuration.text_config import read_text_config
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 
 _NEXT, _DENSE, _MOE = "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"
-_WITH_EXPERTS = (_NEXT, _MOE)
 _WRAPPERS = ("qwen3_5", "qwen3_5_moe")
-_DEFAULTS: Mapping[str, object] = {
-    "max_position_embeddings": 32768,
-    "head_dim": 256,
-    "linear_conv_kernel_dim": 4,
-    "linear_key_head_dim": 128,
-    "linear_value_head_dim": 128,
-    "linear_num_key_heads": 16,
-    "linear_num_value_heads": 32,
-}
-_OWN: Mapping[str, Mapping[str, object]] = {
-    _NEXT: {"num_key_value_heads": 2, "intermediate_size": 5632, "num_experts": 512, "num_experts_per_tok": 10},
-    _DENSE: {"num_key_value_heads": 4, "intermediate_size": 12288},
-    _MOE: {"num_key_value_heads": 2, "num_experts": 256, "num_experts_per_tok": 8},
-}
+_ARCHITECTURES = {_NEXT: "qwen3next", _DENSE: "qwen35", _MOE: "qwen35moe"}
 _MIXTURE: Mapping[str, object] = {
+    "num_key_value_heads": 2,
     "moe_intermediate_size": 512,
     "shared_expert_intermediate_size": 512,
     "norm_topk_prob": True,
+}
+_DEFAULTS: Mapping[str, Mapping[str, object]] = {
+    _NEXT: {**_MIXTURE, "intermediate_size": 5632, "num_experts": 512, "num_experts_per_tok": 10},
+    _DENSE: {"num_key_value_heads": 4, "intermediate_size": 12288},
+    _MOE: {**_MIXTURE, "intermediate_size": 512, "num_experts": 256, "num_experts_per_tok": 8},
 }
 _LAYOUT = CheckpointLayout(
     one_added=True,
@@ -64,38 +54,22 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     if model_type in _WRAPPERS:
         model_type = f"{model_type}_text"
         reader = read_text_config(reader, model_type)
-    reader = reader.with_defaults(**_DEFAULTS, **_OWN[model_type])
+    reader = reader.with_defaults(max_position_embeddings=32768, head_dim=256, **_DEFAULTS[model_type])
     reader.refuse(attn_output_gate=True)
     bias = reader.boolean("attention_bias", default=False)
-    inner = 512 if model_type in _WITH_EXPERTS else None
-    config = read_decoder(reader, qkv_bias=bias, output_bias=bias, partial_rotation=0.25, intermediate_default=inner)
-    attention = replace(config.attention, query_key_norm=QueryKeyNorm(norm=config.norm), output_gate=True)
-    if model_type in _WITH_EXPERTS:
-        config = _with_mixture(reader, config)
-    rule = read_delta_rule(reader, norm_epsilon=config.norm.epsilon, fused=model_type == _NEXT)
-    types = read_linear_layers(reader, config.num_layers)
+    config = read_decoder(reader, qkv_bias=bias, output_bias=bias, partial_rotation=0.25)
     config = replace(
         config,
-        attention=attention,
+        attention=replace(config.attention, query_key_norm=QueryKeyNorm(norm=config.norm), output_gate=True),
         names=DecoderNames(qkv="self_attn.c_attn"),
-        kinds=(LayerKind(name=FULL), LayerKind(name=LINEAR, recurrence=rule)),
-        kinds_of_layers=types,
     )
+    if model_type != _DENSE:
+        reader.refuse(decoder_sparse_step=1, mlp_only_layers=[])
+        config, _ = with_mixture_of_qwen(reader, config, shares=True)
+    config, own = with_delta_rule(reader, config, fused=model_type == _NEXT)
     further = reader.integer("mtp_num_hidden_layers", low=0, high=64, default=0)
     layout = _LAYOUT.without_layers_behind(config.num_layers, further, in_gguf=True)
-    return decoder_model(reader, config, layout, fields=_CHAT_CONFIG, own=delta_rule_fields(rule, types))
-
-
-def _with_mixture(reader: ConfigReader, config: DecoderConfig) -> DecoderConfig:
-    reader = reader.with_defaults(**_MIXTURE)
-    reader.refuse(decoder_sparse_step=1, mlp_only_layers=[])
-    shared = reader.integer("shared_expert_intermediate_size", low=1, high=1 << 20)
-    return with_mixture_of_qwen(reader, config, shared=SharedExperts(intermediate_size=shared, gated=True))[0]
-
-
-def _architecture(name: str, model_type: str) -> GGUFArchitecture:
-    config = partial(config_of_gguf, architecture=name, model_type=model_type)
-    return GGUFArchitecture(config=config, metadata=metadata_of_model)
+    return decoder_model(reader, config, layout, fields=_CHAT_CONFIG, own=own)
 
 
 FAMILY = Family(
@@ -105,11 +79,11 @@ FAMILY = Family(
     configuration=DecoderConfig,
     resolve=resolve,
     gguf={
-        "qwen3next": _architecture("qwen3next", _NEXT),
-        "qwen35": _architecture("qwen35", _DENSE),
-        "qwen35moe": _architecture("qwen35moe", _MOE),
+        name: GGUFArchitecture(
+            config=partial(config_of_gguf, architecture=name, model_type=model_type), metadata=metadata_of_model
+        )
+        for model_type, name in _ARCHITECTURES.items()
     },
-    gguf_names={_NEXT: "qwen3next", **dict.fromkeys((_DENSE, "qwen3_5"), "qwen35")}
-    | dict.fromkeys((_MOE, "qwen3_5_moe"), "qwen35moe"),
+    gguf_names=_ARCHITECTURES | {name: _ARCHITECTURES[f"{name}_text"] for name in _WRAPPERS},
     kv_state_kind="hybrid",
 )

@@ -15,7 +15,6 @@ from mlcbuild.compiler.models.gguf.mixture import MIXTURE_KEYS, mixture_fields
 from mlcbuild.compiler.models.gguf.sections import SECTIONS, check_sections, sections_metadata
 from mlcbuild.compiler.models.gguf.writing import decoder_metadata, rotated_size
 from mlcbuild.compiler.models.gguf.written import GGUFMetadata, WrittenModel
-from mlcbuild.errors import StageError
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
@@ -25,18 +24,10 @@ _CLASSES = {
     "qwen3_5_text": "Qwen3_5ForCausalLM",
     "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM",
 }
-_FUSED = "ssm_in.weight"
 
 
 def config_of_gguf(file: GGUFFile, *, architecture: str, model_type: str) -> dict[str, object]:
-    """As llama.cpp reads it; the weights of chosen experts are normalized. Raises StageError for files of older
-    converters, which have all products of a recurrent layer in one tensor."""
-    older = [name for name in file.tensors if name.endswith(f".{_FUSED}")]
-    if older:
-        raise StageError(
-            f"{file.path} is of an older llama.cpp: it has the tensor {older[0]}",
-            advice=("convert the model again, or import it from a Hugging Face directory",),
-        )
+    """As llama.cpp reads it; the weights of chosen experts are normalized."""
     experts = () if model_type == "qwen3_5_text" else MIXTURE_KEYS
     later = () if model_type == "qwen3_next" else (PREDICTING, SECTIONS)
     if later:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from mlcbuild.compiler.models.architecture.decoder import DecoderConfig
 from mlcbuild.compiler.models.architecture.mixture import (
-    ExpertGroups,
     MixtureConfig,
     MixtureNames,
     RouterConfig,
@@ -47,15 +46,3 @@ def with_mixture_of_deepseek(
     }
     dense = [number for number in range(config.num_layers) if number < first or number % every]
     return with_mixture(config, mixture, dense=dense), own
-
-
-def read_expert_groups(reader: ConfigReader, experts: int, chosen: int, *, summed: int) -> ExpertGroups:
-    """Groups of the experts, each as good as its `summed` best ones. Raises StageError for groups that are not equal,
-    and for too few of them."""
-    count = reader.integer("n_group", low=1, high=experts)
-    if experts % count or experts // count < summed:
-        raise reader.fail("n_group", f'is {count}; groups of "n_routed_experts", {experts}, have to be equal')
-    best = reader.integer("topk_group", low=1, high=count)
-    if best * (experts // count) < chosen:
-        raise reader.fail("topk_group", f"is {best}; such groups have fewer experts than a token uses, {chosen}")
-    return ExpertGroups(count=count, chosen=best, summed=summed)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from mlcbuild.compiler.models.architecture.decoder import DecoderConfig
-from mlcbuild.compiler.models.architecture.mixture import MixtureConfig, RouterConfig, SharedExperts
+from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, FeedForwardConfig
+from mlcbuild.compiler.models.architecture.mixture import MixtureConfig, RouterConfig, SharedExperts, read_experts
 from mlcbuild.compiler.models.checkpoints.layout import ExpertNames
+from mlcbuild.compiler.models.config import ConfigReader
 
 SHARED_INPUT, SHARED_OUTPUT = "shared_mlp.input_linear", "shared_mlp.output_linear"
 GRANITE_EXPERTS = ExpertNames(
@@ -29,3 +30,11 @@ def granite_mixture(config: DecoderConfig, counts: tuple[int, int], *, shared: i
         router=RouterConfig(normalized=True),
         shared=SharedExperts(intermediate_size=shared) if shared else None,
     )
+
+
+def read_granite_feed_forward(reader: ConfigReader, config: DecoderConfig) -> FeedForwardConfig | MixtureConfig:
+    """Of a Granite whose layers all have the shared part: that alone where there are no experts, else both."""
+    shared = reader.integer("shared_intermediate_size", low=1, high=1 << 20)
+    if reader.integer("num_local_experts", low=0, high=1 << 12) == 0:
+        return FeedForwardConfig(intermediate_size=shared, activation=config.feed_forward.activation)
+    return granite_mixture(config, read_experts(reader, "num_local_experts"), shared=shared)

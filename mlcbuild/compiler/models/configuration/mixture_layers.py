@@ -37,9 +37,10 @@ def _joined(*words: str) -> str:
 
 
 def with_mixture_of_qwen(
-    reader: ConfigReader, config: DecoderConfig, *, shared: SharedExperts | None = None
+    reader: ConfigReader, config: DecoderConfig, *, shares: bool = False
 ) -> tuple[DecoderConfig, dict[str, object]]:
-    """The decoder with the experts that the fields of a Qwen say, and what a `model_config` says of them."""
+    """The decoder with the experts that the fields of a Qwen say, and what a `model_config` says of them. With `shares`
+    there is one beside them that all tokens use, whose result is gated."""
     experts, chosen = read_experts(reader)
     inner = reader.integer("moe_intermediate_size", low=1, high=1 << 20)
     normalized = reader.boolean("norm_topk_prob", default=False)
@@ -49,7 +50,7 @@ def with_mixture_of_qwen(
         intermediate_size=inner,
         activation=config.feed_forward.activation,
         router=RouterConfig(normalized=normalized),
-        shared=shared,
+        shared=SharedExperts(intermediate_size=_shared_size(reader), gated=True) if shares else None,
     )
     own: dict[str, object] = {
         "intermediate_size": config.feed_forward.intermediate_size,
@@ -58,8 +59,13 @@ def with_mixture_of_qwen(
         "num_experts": experts,
         "decoder_sparse_step": reader.integer("decoder_sparse_step", low=1, high=1 << 12, default=1),
         "norm_topk_prob": normalized,
+        **({"shared_expert_intermediate_size": _shared_size(reader)} if shares else {}),
     }
     return with_mixture(config, mixture, dense=_dense_layers(reader, config.num_layers)), own
+
+
+def _shared_size(reader: ConfigReader) -> int:
+    return reader.integer("shared_expert_intermediate_size", low=1, high=1 << 20)
 
 
 def _dense_layers(reader: ConfigReader, layers: int) -> list[int]:
@@ -73,15 +79,3 @@ def _dense_layers(reader: ConfigReader, layers: int) -> list[int]:
     if len(dense) == layers:
         raise reader.fail("decoder_sparse_step", f"is {step}, and no layer of {layers} has experts")
     return dense
-
-
-def read_layers_outside(reader: ConfigReader, layers: int) -> list[int]:
-    """Which layers of a Llama 4 have no experts: those that `moe_layers` does not list, else all but every
-    `interleave_moe_layer_step`-th."""
-    step = reader.integer("interleave_moe_layer_step", low=1, high=1 << 12, default=1)
-    listed = reader.value("moe_layers")
-    if listed is None:
-        listed = list(range(step - 1, layers, step))
-    if not isinstance(listed, list) or not all(type(number) is int for number in listed):
-        raise reader.fail("moe_layers", "has to be a list of numbers of layers")
-    return [number for number in range(layers) if number not in listed]

@@ -23,11 +23,19 @@ PREDICTING = "nextn_predict_layers"
 """The key, without the architecture's name, of how many layers predict further tokens."""
 DELTA_RULE_KEYS = (*RECURRENCE_KEYS, *RECURRENT_LAYER_KEYS)
 _MOST_LAYERS = 1 << 12
+_FUSED = "ssm_in.weight"
 
 
 def delta_rule_document(file: GGUFFile, architecture: str, *, predicting: bool) -> dict[str, object]:
     """Sizes, `num_hidden_layers` and `layer_types`. With `predicting`, layers that predict further tokens are counted
-    among a file's others, and come last. Raises StageError for numbers that cannot be."""
+    among a file's others, and come last. Raises StageError for numbers that cannot be, and for files of older
+    converters, which have all products of a recurrent layer in one tensor."""
+    older = [name for name in file.tensors if name.endswith(f".{_FUSED}")]
+    if older:
+        raise StageError(
+            f"{file.path} is of an older llama.cpp: it has the tensor {older[0]}",
+            advice=("convert the model again, or import it from a Hugging Face directory",),
+        )
     sizes = recurrence_sizes(file, architecture)
     blocks = file.integer(f"{architecture}.block_count")
     further = file.integer(f"{architecture}.{PREDICTING}", 0) if predicting else 0
