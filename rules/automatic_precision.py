@@ -104,21 +104,17 @@ def automatic_precision(context: RuleContext, model: ModelInfo) -> AutomaticPrec
             attribute="quantization",
             advice=("name a calibration_text: errors are measured by what the model sees of it",),
         )
-    if target.has("calibration_method"):
-        raise context.error(
-            f'quantization = "{AUTO}" has no calibration_method: its weights are quantized as they are',
-            attribute="calibration_method",
-        )
     _check(context, candidates, budget)
     text = context.required(CALIBRATION.name, CalibrationTextInfo)
     # Weights are imported by a list that waits for no choice: that of the check of one candidate.
     parameters = configure(context, model, quantization=candidates[0], part=_PART).parameters
-    statistics = observe_model(context, model, text, parameters=parameters, shards=imported_shards(context))
+    shards = imported_shards(context, model).all
+    statistics = observe_model(context, model, text, parameters=parameters, shards=shards)
     choice = context.stage(
         "ChoosePrecision",
         "mlcbuild.compiler.stages.choose_precision:run",
         inputs={
-            "measured": DiscoveredArtifacts(action=imported_shards(context).action, group=MEASURED),
+            "measured": DiscoveredArtifacts(action=shards.action, group=MEASURED),
             "parameters": parameters,
         },
         outputs={"precision": "precision.json"},

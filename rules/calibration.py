@@ -10,7 +10,7 @@ Methods are plug-ins: modules of `rules/calibration_methods/`, each with a METHO
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -29,7 +29,7 @@ from mlcbuild.rules.backend import PlatformInfo
 from mlcbuild.rules.compiled_module import compile_module
 from mlcbuild.rules.configured_model import ConfiguredModel, configure
 from mlcbuild.rules.families import model_plugins
-from mlcbuild.rules.imported_weights import source_of
+from mlcbuild.rules.imported_weights import ShardFiles, source_of
 from mlcbuild.rules.optimization import LEVELS
 from mlcbuild.rules.precision import TargetPrecision
 from mlcbuild.rules.providers import FilesInfo, ModelInfo, Provider
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 
 OBSERVED_SCHEME = "q0f32"
+_PLAIN = "no-quant"  # the kind of schemes that store matrices as they are
 _PART = "observation"  # the word of the observing library's actions
 _STATE = "kv_cache"  # what sequences keep in the decoders that can be observed
 _STATISTICS = "statistics"
@@ -183,13 +184,17 @@ def check_observable(context: RuleContext, model: ModelInfo) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationInputs:
-    """What a method may declare actions of: the model's imported `shards` (a group), its list of `parameters`, and
-    the folder of `statistics`. `quantization` names the scheme."""
+    """What a method may declare actions of: the model's imported `shards`, its list of `parameters`, and the folder of
+    `statistics`. `precision` has the schemes, and makes stages that take them."""
 
-    quantization: str
+    precision: TargetPrecision
     parameters: DerivedArtifact
-    shards: DiscoveredArtifacts
+    shards: ShardFiles
     statistics: DerivedArtifact
+
+    def statistic(self, file: str) -> DerivedArtifact:
+        """One file of the statistics."""
+        return replace(self.statistics, path=f"{self.statistics.path}{file}")
 
 
 class CalibrateShard(Protocol):
@@ -206,8 +211,9 @@ class CalibrationMethod:
     """A method: `doc` is a sentence for the reference of rules.
 
     `refusal` says why a scheme cannot be calibrated by it, "" where it can; `is_default` whether a scheme is, where a
-    target names no method. `declare` declares what is done once for a target, and returns what is done with each shard.
-    `attributes` are those that only this method reads.
+    target names no method. Of a target with several schemes all have to be, but for those that quantize nothing.
+    `declare` declares what is done once for a target, and returns what is done with each shard. `attributes` are those
+    that only this method reads.
     """
 
     name: str
@@ -230,23 +236,34 @@ def methods() -> Mapping[str, CalibrationMethod]:
     return found
 
 
-def method_of(context: RuleContext, quantization: str) -> CalibrationMethod | None:
-    """The method by which a target is calibrated, by `calibration_method` or the scheme's default. None after reporting
-    that there is none."""
-    scheme, named = schemes.scheme(quantization), context.target.optional_string("calibration_method")
+def method_of(context: RuleContext, names: Sequence[str]) -> CalibrationMethod | None:
+    """The method by which a target with schemes of these names is calibrated, by `calibration_method` or the default of
+    the first that has one. None after reporting that there is none."""
+    found = [schemes.scheme(name) for name in names]
+    quantizing = [scheme for scheme in found if scheme.kind != _PLAIN] or found
+    named = context.target.optional_string("calibration_method")
+    fitting = [each for each in methods().values() if not any(map(each.refusal, quantizing))]
     if named is not None:
         method = methods()[named]
-        if not (refusal := method.refusal(scheme)):
+        if method in fitting:
             return method
-        fitting = [each.name for each in methods().values() if not each.refusal(scheme)]
-        advice = f"what calibrates {quantization}: {', '.join(fitting) or 'nothing'}"
+        refused = next(scheme for scheme in quantizing if method.refusal(scheme))
+        all_of = "+".join(names)
+        advice = f"what calibrates {all_of}: {', '.join(each.name for each in fitting) or 'nothing'}"
         context.report(
-            f"{named} does not calibrate {quantization}: {refusal}", attribute="calibration_method", advice=(advice,)
+            f"{named} does not calibrate {refused.name}: {method.refusal(refused)}",
+            attribute="calibration_method",
+            advice=(advice,),
         )
         return None
-    for method in methods().values():
-        if method.is_default(scheme):
-            return method
+    for scheme in quantizing:
+        for method in fitting:
+            if method.is_default(scheme):
+                return method
+    quantization = next(
+        (scheme.name for scheme in quantizing if not any(each.is_default(scheme) for each in methods().values())),
+        "+".join(names),
+    )
     calibrated = [
         name for name in schemes.NAMES if any(not each.refusal(schemes.scheme(name)) for each in methods().values())
     ]
@@ -288,35 +305,29 @@ def calibration_of(
     *,
     precision: TargetPrecision,
     parameters: DerivedArtifact,
-    shards: DiscoveredArtifacts,
+    shards: ShardFiles,
+    statistics: DerivedArtifact | None = None,
 ) -> ShardCalibration | None:
-    """Declare the calibration of a target with `calibration_attributes`; None where it is not calibrated. Reports a
-    method that does not fit, and what it would need."""
+    """Declare the calibration of a target with `calibration_attributes`; None where it is not calibrated. `statistics`
+    are those of the target's text, where it has declared them already. Reports a method that does not fit, and what it
+    would need."""
     label = context.target.optional_label(CALIBRATION.name) if methods() else None
     if label is None:
         if methods() and context.target.has("calibration_method"):
             context.report("calibration_method needs a `calibration`", attribute="calibration_method")
         return None
-    if precision.precision is not None:
-        context.report(
-            "a target of several schemes cannot be calibrated",
-            attribute=CALIBRATION.name,
-            advice=("leave `calibration` out, or choose one scheme",),
-        )
-        return None
-    (quantization,) = precision.names
-    method = method_of(context, quantization)
+    method = method_of(context, precision.names)
     if method is None:
         return None
     for other in methods().values():
         for attribute in other.attributes:
             if other is not method and context.target.has(attribute.name):
                 context.report(f"{attribute.name} is of {other.name}, not of {method.name}", attribute=attribute.name)
-    text = context.required(CALIBRATION.name, CalibrationTextInfo)
-    statistics = observe_model(context, model, text, parameters=parameters, shards=shards)
+    if statistics is None:
+        text = context.required(CALIBRATION.name, CalibrationTextInfo)
+        statistics = observe_model(context, model, text, parameters=parameters, shards=shards.all)
     calibrate = method.declare(
-        context,
-        CalibrationInputs(quantization=quantization, parameters=parameters, shards=shards, statistics=statistics),
+        context, CalibrationInputs(precision=precision, parameters=parameters, shards=shards, statistics=statistics)
     )
     made = context.stage(
         "ListMadeParameters",

@@ -18,7 +18,8 @@ def implement(context: RuleContext) -> Providers:
     model, text = context.required("model", ModelInfo), context.required("text", CalibrationTextInfo)
     configured = configure(context, model, quantization=OBSERVED_SCHEME)
     import_weights(context, model, configured)
-    statistics = observe_model(context, model, text, parameters=configured.parameters, shards=imported_shards(context))
+    shards = imported_shards(context, model).all
+    statistics = observe_model(context, model, text, parameters=configured.parameters, shards=shards)
     return (FilesInfo(files=(("", statistics),)),)
 
 

@@ -39,7 +39,7 @@ class ImportedShards:
     def _merge(self, imported: DerivedArtifact, file: str, index: int) -> Action:
         """The merged shard has the imported one's name: what no adapter changes is quantized once for both models."""
         return stage_action(
-            f"{self.owner} MergeLora {index}",
+            _merging(self.owner, index),
             "MergeLora",
             "mlcbuild.compiler.stages.merge_lora:run",
             owner=self.owner,
@@ -77,6 +77,34 @@ def source_of(context: RuleContext, model: ModelInfo) -> FilesInfo:
     return model.source
 
 
-def imported_shards(context: RuleContext) -> DiscoveredArtifacts:
-    """The shards of the target's `import_weights`, with adapters merged into them."""
-    return DiscoveredArtifacts(action=f"{context.label} {_MNEMONIC}", group=IMPORTED)
+@dataclass(frozen=True, kw_only=True)
+class ShardFiles:
+    """The shards of a target's `import_weights`, for whoever declares it not: all of them, or each by itself."""
+
+    owner: str
+    is_merged: bool
+
+    @property
+    def all(self) -> DiscoveredArtifacts:
+        """With adapters merged into them."""
+        return DiscoveredArtifacts(action=f"{self.owner} {_MNEMONIC}", group=IMPORTED)
+
+    @property
+    def manifest(self) -> DerivedArtifact:
+        """Which tensors each has."""
+        return DerivedArtifact(action=self.all.action, path="out/manifest.json")
+
+    def shard(self, *, number: int, file: str) -> DerivedArtifact:
+        """The one that is at a place of the manifest, with this file."""
+        if self.is_merged:
+            return DerivedArtifact(action=_merging(self.owner, number), path=f"out/{file}")
+        return DerivedArtifact(action=self.all.action, path=f"out/shards/{file}")
+
+
+def imported_shards(context: RuleContext, model: ModelInfo) -> ShardFiles:
+    """The shards of the target's `import_weights` of a model."""
+    return ShardFiles(owner=str(context.label), is_merged=bool(model.lora.adapters.files))
+
+
+def _merging(owner: str, number: int) -> str:
+    return f"{owner} MergeLora {number}"

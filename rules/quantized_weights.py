@@ -109,16 +109,17 @@ def quantize(
 ) -> WeightsInfo:
     """Declare the actions from a model's source to its quantized shards, calibrated where the target says so. Raises
     WorkspaceError for a bare shape."""
+    source = configured if automatic is None else replace(configured, parameters=automatic.parameters)
     calibration = None
-    if automatic is None:
+    if automatic is None or context.target.has("calibration_method"):
         calibration = calibration_of(
             context,
             model,
             precision=configured.precision,
-            parameters=configured.parameters,
-            shards=imported_shards(context),
+            parameters=source.parameters,
+            shards=imported_shards(context, model),
+            statistics=None if automatic is None else automatic.measure.statistics,
         )
-    source = configured if automatic is None else replace(configured, parameters=automatic.parameters)
     imported = import_weights(
         context,
         model,

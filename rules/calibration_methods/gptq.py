@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mlcbuild.engine.action import Action, DerivedArtifact
-from mlcbuild.rules import schemes
 from mlcbuild.rules.calibration import CalibrationInputs, CalibrationMethod
 from mlcbuild.rules.rule import RuleContext, stage_action
 from mlcbuild.workspace.schema import Attribute, AttributeKind
@@ -29,22 +28,26 @@ ACT_ORDER = Attribute(
 class GptqShards:
     """Announces Gptq of a shard. The action's output has the number in its name, as shards have."""
 
-    quantization: str
-    parameters: DerivedArtifact
-    statistics: DerivedArtifact
+    inputs: CalibrationInputs
     by_activations: bool
 
     def __call__(self, *, owner: str, index: int, shard: DerivedArtifact) -> tuple[Action, DerivedArtifact]:
+        stage = self.inputs.precision.stage("mlcbuild.compiler.stages.gptq:run", "encoder")
         file = f"calibrated_{index:05d}.safetensors"
         action = stage_action(
             f"{owner} Gptq {index}",
             "Gptq",
-            "mlcbuild.compiler.stages.gptq:run",
+            stage.function,
             owner=owner,
-            inputs={"shard": shard, "parameters": self.parameters, "statistics": self.statistics},
+            inputs={
+                "shard": shard,
+                "parameters": self.inputs.parameters,
+                "statistics": self.inputs.statistics,
+                **stage.inputs,
+            },
             outputs={"calibrated": file},
             parameters={"by_activations": self.by_activations},
-            plugins=schemes.with_encoder(self.quantization),
+            plugins=stage.plugins,
         )
         return action, action.output(f"out/{file}")
 
@@ -54,12 +57,7 @@ def _refusal(scheme: QuantizationScheme) -> str:
 
 
 def _declare(context: RuleContext, inputs: CalibrationInputs) -> GptqShards:
-    return GptqShards(
-        quantization=inputs.quantization,
-        parameters=inputs.parameters,
-        statistics=inputs.statistics,
-        by_activations=context.target.boolean(ACT_ORDER.name),
-    )
+    return GptqShards(inputs=inputs, by_activations=context.target.boolean(ACT_ORDER.name))
 
 
 METHOD = CalibrationMethod(

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme, StaticScalesScheme
 from mlcbuild.engine.action import Action, DerivedArtifact
-from mlcbuild.rules import schemes
 from mlcbuild.rules.calibration import CalibrationInputs, CalibrationMethod
 from mlcbuild.rules.rule import RuleContext, stage_action
 
@@ -15,21 +14,25 @@ from mlcbuild.rules.rule import RuleContext, stage_action
 class MaximumShards:
     """Announces Maximum of a shard. The action's output has the number in its name, as shards have."""
 
-    quantization: str
-    parameters: DerivedArtifact
-    statistics: DerivedArtifact
+    inputs: CalibrationInputs
 
     def __call__(self, *, owner: str, index: int, shard: DerivedArtifact) -> tuple[Action, DerivedArtifact]:
+        stage = self.inputs.precision.stage("mlcbuild.compiler.stages.maximum:run", "encoder")
         file = f"calibrated_{index:05d}.safetensors"
         action = stage_action(
             f"{owner} Maximum {index}",
             "Maximum",
-            "mlcbuild.compiler.stages.maximum:run",
+            stage.function,
             owner=owner,
-            inputs={"shard": shard, "parameters": self.parameters, "statistics": self.statistics},
+            inputs={
+                "shard": shard,
+                "parameters": self.inputs.parameters,
+                "statistics": self.inputs.statistics,
+                **stage.inputs,
+            },
             outputs={"calibrated": file},
             parameters={},
-            plugins=schemes.with_encoder(self.quantization),
+            plugins=stage.plugins,
         )
         return action, action.output(f"out/{file}")
 
@@ -40,7 +43,7 @@ def _stores_static_scales(scheme: QuantizationScheme) -> bool:
 
 def _declare(context: RuleContext, inputs: CalibrationInputs) -> MaximumShards:
     del context
-    return MaximumShards(quantization=inputs.quantization, parameters=inputs.parameters, statistics=inputs.statistics)
+    return MaximumShards(inputs=inputs)
 
 
 METHOD = CalibrationMethod(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mlcbuild.rules import schemes
 from mlcbuild.rules.calibration import CalibrationInputs, CalibrationMethod
 from mlcbuild.rules.calibration_methods.awq import ApplyScales
 from mlcbuild.rules.rule import RuleContext
@@ -30,13 +29,19 @@ def _declare(context: RuleContext, inputs: CalibrationInputs) -> ApplyScales:
     alpha = context.target.number(SMOOTHING.name)
     if not 0 <= alpha <= 1:
         context.report(f"`smoothing` is {alpha}, and not from 0 to 1", attribute=SMOOTHING.name)
+    stage = inputs.precision.stage("mlcbuild.compiler.stages.smooth_scales:run", "encoder")
     search = context.stage(
         "SmoothScales",
-        "mlcbuild.compiler.stages.smooth_scales:run",
-        inputs={"shards": inputs.shards, "parameters": inputs.parameters, "statistics": inputs.statistics},
+        stage.function,
+        inputs={
+            "shards": inputs.shards.all,
+            "parameters": inputs.parameters,
+            "statistics": inputs.statistics,
+            **stage.inputs,
+        },
         outputs={"scales": "scales.safetensors"},
         parameters={"alpha": alpha},
-        plugins=schemes.with_encoder(inputs.quantization),
+        plugins=stage.plugins,
     )
     return ApplyScales(parameters=inputs.parameters, scales=search.output("out/scales.safetensors"))
 

@@ -80,7 +80,7 @@ def test_measuring_waits_for_no_choice_and_quantizing_does(tmp_path: Path) -> No
     [
         ('quantization = "auto"\ncalibration = ":text"\n', "quantized_weights", '"auto" needs a `budget`'),
         ('quantization = "auto"\nbudget = "4 bits"\n', "quantized_weights", '"auto" needs a `calibration`'),
-        (_AUTO + 'calibration_method = "awq"\n', "quantized_weights", '"auto" has no calibration_method'),
+        (_AUTO + 'calibration_method = "maximum"\n', "quantized_weights", "maximum does not calibrate q3f16_1"),
         (_AUTO.replace("4.5 bits", "many"), "quantized_weights", '"many" is no budget'),
         (_AUTO + 'candidates = ["q4f16_1", "q4f32_1"]\n', "quantized_weights", "must compute in one type"),
         ('quantization = "q4f16_1"\nbudget = "4 bits"\n', "quantized_weights", 'budget is for quantization = "auto"'),
@@ -88,9 +88,9 @@ def test_measuring_waits_for_no_choice_and_quantizing_does(tmp_path: Path) -> No
         ('quantization = "auto"\nplatform = ":v3"\n', "model_library", '"auto" is no scheme here'),
         ('quantization = { default = "q4f16_1", "*.o_proj" = "auto" }\n', "quantized_weights", '"auto" is no scheme'),
         (
-            'quantization = { default = "q4f16_1", "*.o_proj" = "q8f16_1" }\ncalibration = ":text"\n',
+            'quantization = { default = "q4f16_1", "*.o_proj" = "e4m3_e4m3_f16" }\ncalibration = ":text"\n',
             "quantized_weights",
-            "a target of several schemes cannot be calibrated",
+            "no method calibrates q4f16_1+e4m3_e4m3_f16",
         ),
     ],
 )

@@ -38,7 +38,7 @@ def _discovered(root: Path, *lines: str, quantization: str = "q4f16_1") -> Disco
 
 @pytest.mark.parametrize(
     ("lines", "search"),
-    [(("",), "SearchScales"), (('calibration_method = "smoothquant"', "smoothing = 0.75"), "SmoothScales")],
+    [(("",), "MergeScales"), (('calibration_method = "smoothquant"', "smoothing = 0.75"), "SmoothScales")],
 )
 def test_a_search_comes_before_the_shards_and_a_change_before_each_quantize(
     tmp_path: Path, lines: tuple[str, ...], search: str
@@ -46,8 +46,6 @@ def test_a_search_comes_before_the_shards_and_a_change_before_each_quantize(
     workspace = _workspace(tmp_path, 'calibration = ":text"', *lines)
     analysis = analysed(workspace, "//models:w")
     searching = action(analysis, search)
-    from_actions = {item.path.split("/")[1]: item for item in searching.inputs if item.path.startswith("in/")}
-    assert maker(from_actions["statistics"]) == action(analysis, "MergeStatistics").identifier
     found = _discovered(tmp_path, 'calibration = ":text"', *lines)
     applied = [each for each in found.actions if each.mnemonic == "ApplyScales"]
     quantized = [each for each in found.actions if each.mnemonic == "Quantize"]
@@ -59,6 +57,30 @@ def test_a_search_comes_before_the_shards_and_a_change_before_each_quantize(
         assert searching.identifier in {
             item.artifact.action for item in change.inputs if isinstance(item.artifact, DerivedArtifact)
         }
+
+
+@pytest.mark.parametrize("quantization", ['"q4f16_1"', '{ default = "q4f16_1", "*.o_proj" = "q0f16" }'])
+def test_a_group_is_searched_by_its_own_statistics_and_shards(tmp_path: Path, quantization: str) -> None:
+    lines = f'[[quantized_weights]]\nname = "w"\nmodel = ":m"\nquantization = {quantization}\ncalibration = ":text"\n'
+    analysis = analysed(model_workspace(tmp_path, _TEXT + lines, **{"models/text.txt": "a text"}), "//models:w")
+    plan = action(analysis, "PlanSearch")
+    assert maker(next(item for item in plan.inputs if item.path.startswith("in/index/"))).endswith("MergeStatistics")
+    assert plan.discoverer is not None
+    group = '{"index": "00000.json", "statistics": ["a.safetensors"], "shards": [{"file": "shard_1", "number": 1}]}'
+    found = plan.discoverer(discovering=plan.identifier, manifest=f'{{"version": 1, "groups": [{group}]}}'.encode())
+    (search,) = found.actions
+    inputs = {item.path: item.artifact for item in search.inputs}
+    assert inputs["in/shards/shard_1"] == DerivedArtifact(action="//models:w ImportWeights", path="out/shards/shard_1")
+    assert inputs["in/statistics/statistics.json"] == DerivedArtifact(
+        action=plan.identifier, path="out/groups/00000.json"
+    )
+    assert inputs["in/statistics/a.safetensors"] == DerivedArtifact(
+        action="//models:w MergeStatistics", path="out/statistics/a.safetensors"
+    )
+    assert not [path for path in inputs if not path.startswith(("in/shards/", "in/statistics/", "in/p"))]
+    assert isinstance(search.command, StageCall)
+    is_mixed = search.command.function == "mlcbuild.compiler.stages.with_precision:run"
+    assert is_mixed == ("default" in quantization)
 
 
 @pytest.mark.parametrize(
@@ -138,5 +160,5 @@ def test_packages_are_calibrated_as_weights_are(tmp_path: Path, rule: str) -> No
     platform = 'platform = ":v3"\n' if rule == "model_package" else ""
     package = f'[[{rule}]]\nname = "p"\nmodel = ":m"\nquantization = "q4f16_1"\ncalibration = ":text"\n{platform}'
     workspace = model_workspace(tmp_path, _TEXT + package, **{"models/text.txt": "a text"})
-    searching = action(analysed(workspace, "//models:p"), "SearchScales")
-    assert searching.identifier == "//models:p SearchScales"
+    searching = action(analysed(workspace, "//models:p"), "PlanSearch")
+    assert searching.identifier == "//models:p PlanSearch"

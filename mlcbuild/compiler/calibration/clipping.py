@@ -28,7 +28,7 @@ def search_clipping(parameter: Parameter, matrix: Array, measured: MeasuredGroup
 
 
 def _of_blocks(parameter: Parameter, matrix: Array, measured: MeasuredGroups, rounding: Rounding) -> Iterator[Array]:
-    size = rounding.group_size
+    size = rounding.group_size(parameter)
 
     def by_groups(rows: Array) -> Array:
         return whole_groups(rows, size).reshape(len(rows), -1, size)

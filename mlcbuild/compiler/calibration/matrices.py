@@ -13,6 +13,7 @@ import numpy as np
 from mlcbuild.compiler.calibration.made_parameters import made_numbers, parameters_in
 from mlcbuild.compiler.models.checkpoints.parameters import Parameter, ParameterList
 from mlcbuild.compiler.models.parameter_role import ParameterRole
+from mlcbuild.compiler.quantization.mixed.scheme import scheme_of
 from mlcbuild.compiler.quantization.scheme import Encoder, QuantizationScheme
 from mlcbuild.compiler.weights.imported_shard import ImportedShard
 from mlcbuild.compiler.weights.tensor import Array, dtype_of
@@ -89,7 +90,8 @@ class Rounding:
 
     def covers(self, parameter: Parameter) -> bool:
         """Whether a parameter is a matrix that is quantized. Rows of an embedding are read one by one, too."""
-        return parameter.role is not ParameterRole.EMBEDDING and self.scheme.covers(parameter.role)
+        is_table = parameter.role is ParameterRole.EMBEDDING
+        return not is_table and scheme_of(self.scheme, parameter).covers(parameter.role)
 
     def __call__(self, parameter: Parameter, rows: Array) -> Array | None:
         """Rows (n, in) float32, stored and read back, in float32; None for what the model's type cannot hold."""
@@ -108,10 +110,9 @@ class Rounding:
     def _dtype(self) -> np.dtype[np.generic]:
         return dtype_of(self.scheme.model_dtype)
 
-    @property
-    def group_size(self) -> int:
-        """Columns that share a scale; 0 for a scheme whose scales are of whole rows, blocks or matrices."""
-        size = getattr(self.scheme, "group_size", 0)
+    def group_size(self, parameter: Parameter) -> int:
+        """Columns of a matrix that share a scale; 0 for a scheme whose scales are of whole rows, blocks or matrices."""
+        size = getattr(scheme_of(self.scheme, parameter), "group_size", 0)
         return size if isinstance(size, int) and 0 < size <= _LARGEST_GROUP else 0
 
 

@@ -6,8 +6,8 @@ absorbs these is divided by them. Then the groups of a matrix are clipped to a f
 is float32 and element by element, in this order, so its bytes are the same on every processor.
 
 The file is safetensors. `<matrix>:scales` (channels,) float32 are those of an input, by the first matrix that reads it,
-`<matrix>:clipping` (…, out, groups) uint8 are fractions of groups in twentieths, and `group_size` says how many columns
-a group has.
+`<matrix>:clipping` (…, out, groups) uint8 are fractions of groups in twentieths, and `<matrix>:group_size` (1,) int32
+says how many columns each of them has.
 """
 
 from __future__ import annotations
@@ -28,9 +28,17 @@ from mlcbuild.compiler.quantization.integers import whole_groups
 from mlcbuild.compiler.weights.safetensors_file import SafetensorsFile, write_safetensors
 from mlcbuild.compiler.weights.tensor import BYTES, Array, Tensor, TensorDescription
 
-SCALES, CLIPPING, GROUP_SIZE = ":scales", ":clipping", "group_size"
+SCALES, CLIPPING, GROUP_SIZE = ":scales", ":clipping", ":group_size"
 WHOLE = 20
 """The fraction of a group that is not clipped, in twentieths."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clipping:
+    """`fractions` (…, out, groups) uint8, in twentieths, of groups of so many columns."""
+
+    fractions: Array
+    group_size: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +47,7 @@ class Scales:
     not there."""
 
     scales: Mapping[str, Array]
-    clipping: Mapping[str, Array] = field(default_factory=dict)
-    group_size: int = 0
+    clipping: Mapping[str, Clipping] = field(default_factory=dict)
 
 
 Search = Callable[[SmoothedInput, InputStatistics], Array | None]
@@ -63,8 +70,9 @@ def scales_of_inputs(smoothed: Iterable[SmoothedInput], observed: Statistics, se
 def write_scales(path: Path, found: Scales) -> None:
     """Write the file; equal scales give equal bytes."""
     arrays = {name + SCALES: array for name, array in found.scales.items()}
-    arrays |= {name + CLIPPING: array for name, array in found.clipping.items()}
-    arrays[GROUP_SIZE] = np.array([found.group_size], "<i4")
+    for name, clipping in found.clipping.items():
+        arrays[name + CLIPPING] = clipping.fractions
+        arrays[name + GROUP_SIZE] = np.array([clipping.group_size], "<i4")
     dtypes = {np.dtype(np.float32): "float32", np.dtype(np.uint8): BYTES, np.dtype(np.int32): "int32"}
     described = [
         TensorDescription(name=name, dtype=dtypes[array.dtype], shape=array.shape) for name, array in arrays.items()
@@ -79,7 +87,14 @@ def read_scales(path: Path) -> Scales:
     def of(suffix: str) -> dict[str, Array]:
         return {name.removesuffix(suffix): file.read(name).data for name in file.descriptions if name.endswith(suffix)}
 
-    return Scales(scales=of(SCALES), clipping=of(CLIPPING), group_size=int(file.read(GROUP_SIZE).data[0]))
+    sizes = of(GROUP_SIZE)
+    return Scales(
+        scales=of(SCALES),
+        clipping={
+            name: Clipping(fractions=fractions, group_size=int(sizes[name][0]))
+            for name, fractions in of(CLIPPING).items()
+        },
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +128,8 @@ class Scaling:
         clipping = self.found.clipping.get(parameter.name)
         if clipping is None:
             return scaled
-        return clipped(scaled, clipping if expert is None else clipping[expert], self.found.group_size)
+        fractions = clipping.fractions if expert is None else clipping.fractions[expert]
+        return clipped(scaled, fractions, clipping.group_size)
 
     def column_scales(self, matrix: str) -> Array | None:
         """What the columns of a matrix are multiplied by: (in,) float32. None where they stay as they are."""

@@ -1,7 +1,8 @@
-"""SearchScales: AWQ's scales of inputs, and limits of groups, by what a calibration has observed.
+"""SearchScales: AWQ's scales of inputs, and limits of groups, of matrices that have to be searched together.
 
-Reads `shards` (imported, safetensors), `parameters` (parameters.json) and `statistics` (a folder). Writes `scales`
-(`calibration.scales`), for ApplyScales. One input's statistics, and one matrix that reads it, are in memory at a time.
+Reads `statistics` (a folder) of the inputs of these matrices (`calibration.search_groups`), `shards` (imported,
+safetensors) in which they lie, and `parameters` (parameters.json). Writes `scales` (`calibration.scales`), for
+MergeScales. One input's statistics, and one matrix that reads it, are in memory at a time.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from mlcbuild.compiler.calibration.awq import search_scales
 from mlcbuild.compiler.calibration.clipping import search_clipping
 from mlcbuild.compiler.calibration.matrices import ModelMatrices, Rounding
 from mlcbuild.compiler.calibration.measured_error import MeasuredGroups
-from mlcbuild.compiler.calibration.scales import WHOLE, Scales, Scaling, scales_of_inputs, write_scales
+from mlcbuild.compiler.calibration.scales import WHOLE, Clipping, Scales, Scaling, scales_of_inputs, write_scales
 from mlcbuild.compiler.calibration.statistics import InputStatistics, Statistics
 from mlcbuild.compiler.models.checkpoints.parameters import Parameter, read_parameters
 from mlcbuild.compiler.models.parameter_role import ParameterRole
@@ -40,17 +41,16 @@ def run(
     search = partial(search_scales, matrices=matrices, rounding=rounding)
     found = scales_of_inputs(listed.smoothed, observed, search)
     scaling = Scaling(found=Scales(scales=found), smoothed=listed.smoothed)
-    clipping: dict[str, Array] = {}
-    if rounding.group_size:
-        for parameter in matrices.parameters:
-            seen = observed.of(parameter.name)
-            if seen is None or not seen.rows or not rounding.covers(parameter):
-                continue
-            fractions = _clipping(parameter, seen, matrices, rounding, scaling)
-            if (fractions < WHOLE).any():
-                clipping[parameter.name] = fractions
-                print(f"{parameter.name}: {(fractions < WHOLE).mean():.0%} of groups clipped", flush=True)
-    write_scales(scales, Scales(scales=found, clipping=clipping, group_size=rounding.group_size))
+    clipping: dict[str, Clipping] = {}
+    for parameter in matrices.parameters:
+        seen = observed.of(parameter.name)
+        if seen is None or not seen.rows or not rounding.covers(parameter) or not rounding.group_size(parameter):
+            continue
+        fractions = _clipping(parameter, seen, matrices, rounding, scaling)
+        if (fractions < WHOLE).any():
+            clipping[parameter.name] = Clipping(fractions=fractions, group_size=rounding.group_size(parameter))
+            print(f"{parameter.name}: {(fractions < WHOLE).mean():.0%} of groups clipped", flush=True)
+    write_scales(scales, Scales(scales=found, clipping=clipping))
 
 
 def _clipping(
@@ -62,7 +62,7 @@ def _clipping(
     if factors is not None:
         gram /= factors
         gram /= factors[:, np.newaxis]
-    measured = MeasuredGroups(gram, rounding.group_size)
+    measured = MeasuredGroups(gram, rounding.group_size(parameter))
     found = [
         search_clipping(parameter, scaling.scaled(parameter, matrix), measured, rounding)
         for matrix in matrices.numbers(parameter.name)

@@ -229,7 +229,7 @@ def test_clipping_never_makes_a_group_worse(
 ) -> None:
     columns = 160 if quantization == "q3f16_1" else columns
     case = _Case(tmp_path_factory.mktemp("case"), seed, columns, spread, quantization)
-    parameter, size = case.parameters[0], case.rounding.group_size
+    parameter, size = case.parameters[0], case.rounding.group_size(case.parameters[0])
     weight = case.weights[parameter.name]
     fractions = search_clipping(parameter, weight, MeasuredGroups(case.gram, size), case.rounding)
 

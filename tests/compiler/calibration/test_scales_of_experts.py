@@ -77,8 +77,8 @@ def test_experts_are_searched_together_and_changed_alone(tmp_path: Path) -> None
         inner = found.scales[_DOWN]
         whole = np.concatenate([gate, up / inner[:, np.newaxis]]) * found.scales[norm.matrices[0]]
         made_gate_up = written.read(expert_name(gate_up.name, number)).data
-        clipping = found.clipping[gate_up.name][number]
-        unclipped = np.repeat(clipping == 20, found.group_size, axis=1)
+        clipping = found.clipping[gate_up.name]
+        unclipped = np.repeat(clipping.fractions[number] == 20, clipping.group_size, axis=1)
         np.testing.assert_allclose(made_gate_up[unclipped], whole[unclipped], rtol=1e-6)
         assert (np.abs(made_gate_up) <= np.abs(whole) * 1.000001).all()
         np.testing.assert_array_equal(

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from mlcbuild.compiler.quantization.integer_grid import GridEncoder, IntegerGrid
 from mlcbuild.compiler.quantization.mixed.plugins import by_name
 from mlcbuild.compiler.quantization.mixed.scheme import MixedScheme
-from mlcbuild.compiler.quantization.scheme import Encoder, FloatEncoder, IntegerEncoder, QuantizationScheme, Weight
+from mlcbuild.compiler.quantization.scheme import (
+    Encoder,
+    FloatEncoder,
+    IntegerEncoder,
+    QuantizationScheme,
+    StaticScalesEncoder,
+    Weight,
+)
 from mlcbuild.compiler.weights.integers import IntegerMatrix
 from mlcbuild.compiler.weights.scaled_floats import FloatMatrix
 from mlcbuild.compiler.weights.tensor import Array
@@ -15,7 +23,8 @@ EncoderClass = Callable[[QuantizationScheme], Encoder]
 
 
 class MixedEncoder:
-    """An `IntegerEncoder` and `FloatEncoder`, by the classes that the schemes name as their `encoder`."""
+    """A `GridEncoder`, `FloatEncoder` and `StaticScalesEncoder`, by the classes that the schemes name as their
+    `encoder`."""
 
     def __init__(self, scheme: MixedScheme, encoders: Iterable[EncoderClass]) -> None:
         self.scheme = scheme
@@ -38,6 +47,22 @@ class MixedEncoder:
     def store_floats(self, weight: Weight, matrix: FloatMatrix) -> tuple[Array, ...] | None:
         encoder = self._of(weight)
         return encoder.store_floats(weight, matrix) if isinstance(encoder, FloatEncoder) else None
+
+    def grid(self, weight: Weight) -> IntegerGrid | None:
+        encoder = self._of(weight)
+        return encoder.grid(weight) if isinstance(encoder, GridEncoder) else None
+
+    def with_static_scales(
+        self, weight: Weight, stored: Sequence[Array], activation_scales: Array
+    ) -> tuple[Array, ...] | None:
+        encoder = self._of(weight)
+        if not isinstance(encoder, StaticScalesEncoder):
+            return None
+        return encoder.with_static_scales(weight, stored, activation_scales)
+
+    def static_scales_of(self, weight: Weight, largest: Array) -> Array | None:
+        encoder = self._of(weight)
+        return encoder.static_scales_of(weight, largest) if isinstance(encoder, StaticScalesEncoder) else None
 
     def _of(self, weight: Weight) -> Encoder:
         return self._encoders[self.scheme.scheme_of(weight).name]
