@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 OBSERVED_SCHEME = "q0f32"
 _PLAIN = "no-quant"  # the kind of schemes that store matrices as they are
 _PART = "observation"  # the word of the observing library's actions
-_STATE = "kv_cache"  # what sequences keep in the decoders that can be observed
 _STATISTICS = "statistics"
 
 
@@ -119,9 +118,8 @@ def observe_model(
     shards: DiscoveredArtifacts,
 ) -> DerivedArtifact:
     """Declare the actions to the statistics of a model on a text: a folder. `parameters` is the list of the model whose
-    imported shards are given. Raises WorkspaceError for a model that is known and cannot be observed."""
+    imported shards are given. Raises WorkspaceError for a bare shape."""
     source_of(context, model)
-    check_observable(context, model)
     assert model.tokenizer is not None  # a model with weights has a source, and a source has a tokenizer
     configured = configure(context, model, quantization=OBSERVED_SCHEME, platform=text.platform, part=_PART)
     library, observation = _observing_library(context, model, configured, text.platform)
@@ -168,18 +166,6 @@ def _observing_library(
     )
     compiled = compile_module(context, export, model, configured, platform, optimization=LEVELS["O2"], part=_PART)
     return compiled.library, export.output("out/observation.json")
-
-
-def check_observable(context: RuleContext, model: ModelInfo) -> None:
-    """Raise WorkspaceError for a model whose layers are not all layers of attention in a decoder, where config.json is
-    at hand; ExportObserved tells of any other."""
-    if model.known is None or model.known.description.kv_state_kind == _STATE:
-        return
-    raise context.error(
-        f"a model of the family {model.known.description.family} cannot be calibrated",
-        attribute="model",
-        advice=("decoders can be whose layers are all layers of attention: no recurrent ones, and no encoders",),
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from mlcbuild.compiler.calibration.accumulating import InputSums
 from mlcbuild.compiler.calibration.imported_parameters import ImportedParameters
-from mlcbuild.compiler.calibration.observation import END, Input, Observation, Step
+from mlcbuild.compiler.calibration.observation import BEGIN, END, Input, Observation, Step
 from mlcbuild.compiler.calibration.samples import Tokens
 from mlcbuild.compiler.weights.tensor import Array
 from mlcbuild.errors import StageError
@@ -20,6 +20,7 @@ from mlcbuild.runtime.machine import Machine
 from mlcbuild.runtime.sequence_states import SequenceStates
 
 _SEQUENCE = 0
+_NO_STATE = "none"  # the kind of what encoders keep
 Observed = list[tuple[Input, InputSums]]
 
 
@@ -46,27 +47,40 @@ class ObservedModel:
         """The inputs of each layer, and of the head at last, with the number of such steps. Raises StageError for
         samples that do not fit the context, and for inputs that are not finite."""
         longest = max(map(len, samples))
-        if self._sizes.is_bounded and longest > self._sizes.context_window:
+        most = self._sizes.context_window if self._keeps else min(self._sizes.context_window, self._sizes.prefill_chunk)
+        if self._sizes.is_bounded and longest > most:
             raise StageError(
-                f"samples of {longest} tokens do not fit the model's context of {self._sizes.context_window}",
+                f"samples of {longest} tokens do not fit the model's context of {most}",
                 advice=("lower `tokens` of the calibration_text",),
             )
-        layers = self._observation.layers
-        steps = layers.count + 1
-        states = SequenceStates(self._machine, self._sizes, sequences=1, tokens=self._sizes.held(longest))
+        layers, begin, end = self._observation.layers, self._observation.begin, self._observation.end
+        steps = layers.count + (end is not None)
+        states = None
+        if self._keeps:
+            states = SequenceStates(self._machine, self._sizes, sequences=1, tokens=self._sizes.held(longest))
         hidden = [self._embedded(sample) for sample in samples]
+        if begin is not None:
+            self._pass(BEGIN, begin, hidden, None)
         for number in range(layers.count):
             function, step = self._observation.step(number)
             yield self._pass(function, step, hidden, states), steps
-        yield self._pass(END, self._observation.end, hidden, None), steps
+        if end is not None:
+            yield self._pass(END, end, hidden, None), steps
+
+    @property
+    def _keeps(self) -> bool:
+        """Whether sequences keep something, so that they can be read piece by piece."""
+        return self._sizes.kind != _NO_STATE
 
     def _embedded(self, sample: Tokens) -> Array:
-        """(n, hidden) before the first layer."""
+        """(n, hidden) before the first layer, or before `begin`."""
         observation = self._observation
         hidden = self._weights.rows(observation.embedding, np.asarray(sample))
         hidden *= np.float32(observation.embedding_scale)
         if observation.positions:
-            hidden += self._weights.rows(observation.positions, np.arange(len(sample)))
+            hidden += self._weights.rows(observation.positions, observation.first_position + np.arange(len(sample)))
+        if observation.types:
+            hidden += self._weights.rows(observation.types, np.zeros(1, np.int64))
         return hidden
 
     def _pass(self, function: str, step: Step, hidden: list[Array], states: SequenceStates | None) -> Observed:
@@ -78,12 +92,13 @@ class ObservedModel:
             if states is not None:
                 states.add(_SEQUENCE)
             behind = []
-            for begin in range(0, len(before), self._sizes.prefill_chunk):
-                piece = before[begin : begin + self._sizes.prefill_chunk]
+            length = self._sizes.prefill_chunk if self._keeps else len(before)
+            for begin in range(0, len(before), length):
+                piece = before[begin : begin + length]
                 made = self._run(entry, piece, weights, states)
                 behind.append(made[0].numpy()[0])
-                for (each, sums), rows in zip(found, made[1:], strict=True):
-                    sums.add(_finite(rows.numpy(), each))
+                for place_of, (each, sums) in enumerate(found, 1):
+                    sums.add(_finite(made[place_of].numpy(), each))
             hidden[place] = np.concatenate(behind)
             if states is not None:
                 states.remove(_SEQUENCE)
@@ -93,7 +108,13 @@ class ObservedModel:
         given = self._machine.tensor(np.ascontiguousarray(piece[np.newaxis]))
         if states is None:
             return entry(given, *weights)
-        return states.forward([_SEQUENCE], [len(piece)], lambda own: (entry(given, *own, *weights), *own))
+
+        def run(own: Sequence[Any]) -> Sequence[Any]:
+            made = entry(given, *own, *weights)
+            kept = (*own[:-1], made[len(made) - 1]) if self._sizes.is_recurrent else own
+            return made, *kept
+
+        return states.forward([_SEQUENCE], [len(piece)], run)
 
 
 def _finite(rows: Array, observed: Input) -> Array:

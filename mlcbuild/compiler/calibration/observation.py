@@ -1,9 +1,11 @@
 """How a model is observed: what ExportObserved says to Observe of the library's entry functions.
 
 Tokens become hidden states by rows of the embedding, a factor, and learned positions, where a model has them. Each kind
-of layer is an entry function, `layer_<place>`, that takes hidden states, a KV cache of one layer, and a layer's own
-parameters, and returns hidden states with the inputs of the layer's matrices. `end` takes hidden states behind the last
-layer and the parameters of the last norm, and returns the input of the head.
+of layer is an entry function, `layer_<place>`, that takes hidden states, what sequences of the model keep (a KV cache,
+recurrent states, or both, of one layer), and a layer's own parameters, and returns hidden states with the inputs of the
+layer's matrices, and the recurrent states. `end` takes hidden states behind the last
+layer and the parameters of the last norm, and returns the input of the head. Encoders have `begin` instead, for the
+norm of embeddings, and see a text as a whole.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from mlcbuild.compiler import json_values
 from mlcbuild.compiler.models.description import Layers
 
 VERSION = 1
-END = "end"
+BEGIN, END = "begin", "end"
 GRAM_ROWS = 128  # that are added to a gram at a time
 
 
@@ -48,8 +50,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """`positions` is the parameter with learned positions, "" for a model without. `steps` are those of the layers with
-    the numbers `shown`, each for all layers of its kind."""
+    """`positions` is the parameter with learned positions, of which `first_position` is the first token's, and `types`
+    one whose first row is added to all tokens; "" for a model without. `steps` are those of the layers with the numbers
+    `shown`, each for all layers of its kind. An encoder has a `begin` and no `end`."""
 
     layers: Layers
     embedding: str
@@ -57,7 +60,10 @@ class Observation:
     positions: str
     shown: tuple[int, ...]
     steps: tuple[Step, ...]
-    end: Step
+    begin: Step | None = None
+    end: Step | None = None
+    first_position: int = 0
+    types: str = ""
 
     def step(self, number: int) -> tuple[str, Step]:
         """The entry function of the layer of a number, and what it takes and returns by that layer's names."""

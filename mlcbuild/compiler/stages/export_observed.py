@@ -13,11 +13,13 @@ from pathlib import Path
 from mlcbuild.compiler import ir
 from mlcbuild.compiler import metadata as metadata_file
 from mlcbuild.compiler.calibration.observation import write_observation
-from mlcbuild.compiler.calibration.observed_layers import ObservedLayers
+from mlcbuild.compiler.calibration.observed_encoder import observed_encoder
+from mlcbuild.compiler.calibration.observed_layers import observed_language_model
 from mlcbuild.compiler.calibration.observing_reader import ObservingReader
 from mlcbuild.compiler.models.compilable import AnyModelBuilder, build_model
 from mlcbuild.compiler.models.description import read_model
-from mlcbuild.compiler.models.networks.causal_lm import CausalLM
+from mlcbuild.compiler.models.networks.causal_lm import LanguageModel
+from mlcbuild.compiler.models.networks.encoder_model import Encoder
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 from mlcbuild.errors import StageError
 
@@ -31,20 +33,20 @@ def run(
     models: Sequence[AnyModelBuilder],
     scheme: QuantizationScheme,
 ) -> None:
-    """`models` and `scheme`, which quantizes nothing, are plug-ins. Raises StageError for a model that is no decoder
-    with layers of attention alone."""
+    """`models` and `scheme`, which quantizes nothing, are plug-ins. Raises StageError for a model that is neither
+    a language model nor an encoder."""
     description = read_model(model)
     reader = ObservingReader(scheme)
     layers = description.layers
     # The first layer of each kind: here the model's last one is like the others, because no norm comes behind it.
     shown = sorted({layers.kind(number): number for number in reversed(range(layers.count))}.values())
     built = build_model(description, models, reader, layers=shown)
-    if not isinstance(built, CausalLM):
-        raise StageError(
-            f"a model of the family {description.family} cannot be calibrated: its layers are not all layers of "
-            "attention in a decoder",
-        )
-    exported, observed = ObservedLayers(built, reader, layers, shown).export()
+    if isinstance(built, LanguageModel):
+        exported, observed = observed_language_model(built, reader, layers, shown)
+    elif isinstance(built, Encoder):
+        exported, observed = observed_encoder(built, reader, layers, shown)
+    else:
+        raise StageError(f"a model of the family {description.family} cannot be calibrated")
     ir.save_module(exported, module)
     document: dict[str, object] = {
         "model_type": description.model_type,

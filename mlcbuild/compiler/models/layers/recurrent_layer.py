@@ -91,7 +91,7 @@ class RecurrentLayer(nn.Module):  # type: ignore[misc]
         normed: nn.Tensor,
         state: RecurrentState,
         layer: relax.Expr,
-        next_norm: nn.Module,
+        next_norm: nn.Module | None,
         spans: Spans,
     ) -> tuple[nn.Tensor, nn.Tensor, RecurrentState]:
         """The hidden state behind this layer, its norm, and the states; `normed` is the hidden state's before."""
@@ -100,7 +100,7 @@ class RecurrentLayer(nn.Module):  # type: ignore[misc]
         hidden = self._scaled(added) + hidden
         if self._feed_forward is not None and second is not None:
             hidden = self._scaled(self._feed_forward(second(hidden))) + hidden
-        return hidden, next_norm(hidden), state
+        return hidden, hidden if next_norm is None else next_norm(hidden), state
 
     def _scaled(self, x: nn.Tensor) -> nn.Tensor:
         return x if self._residual_scale == 1.0 else x * self._residual_scale

@@ -28,6 +28,12 @@ _OUTPUT = "attention.output.dense"
 _ATTENTION_NORM = "attention.output.LayerNorm"
 _FEED_FORWARD_NORM = "output.LayerNorm"
 _FEED_FORWARD = DecoderNames(up="intermediate.dense", down="output.dense")
+EMBEDDINGS_NORM = "embeddings.LayerNorm"
+
+
+def table_name(kind: str) -> str:
+    """The module of the embeddings of a kind: `word`, `position` or `token_type`."""
+    return f"embeddings.{kind}_embeddings"
 
 
 class EncoderLayer(nn.Module):  # type: ignore[misc]
@@ -70,15 +76,28 @@ class Encoder(nn.Module):  # type: ignore[misc]
         rows = {"word": config.vocab_size, "position": config.positions, "token_type": config.token_types}
         self._tables: list[Embedding] = []  # in lists, because attributes that are modules have the names of parameters
         for kind, count in rows.items():
-            name = f"embeddings.{kind}_embeddings"
+            name = table_name(kind)
             self._tables.append(Embedding(count, hidden, reader=reader, name=name))
             place(self, name, self._tables[-1])
         self._norm = [make_norm(config.norm, hidden, dtype=self._dtype)]
-        place(self, "embeddings.LayerNorm", self._norm[0])
+        place(self, EMBEDDINGS_NORM, self._norm[0])
         self._layers = [EncoderLayer(config, reader, name=f"{LAYERS}.{number}") for number in layers]
         self._kinds = [reader.layer_kind(f"{LAYERS}.{number}") for number in layers]
         place(self, LAYERS, nn.ModuleList(self._layers))
         self._outliners = [Outliner("embeddings"), Outliner("encoder_layer")]
+
+    @property
+    def config(self) -> EncoderConfig:
+        return self._config
+
+    @property
+    def embeddings_norm(self) -> nn.Module:
+        """The norm of the sum of a token's embeddings."""
+        return self._norm[0]
+
+    @property
+    def layers(self) -> Sequence[EncoderLayer]:
+        return self._layers
 
     def prefill(self, inputs: nn.Tensor, attention_mask: nn.Tensor) -> nn.Tensor:
         """Tokens (batch_size, seq_len) int32, of which those count whose mask is not 0 → their hidden states behind the

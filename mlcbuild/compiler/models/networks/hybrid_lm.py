@@ -23,8 +23,8 @@ from mlcbuild.compiler.models.networks.causal_lm import (
     cache_specification,
     last_token,
 )
-from mlcbuild.compiler.models.networks.entry_functions import WITH_PARAMETERS, WITHOUT_PARAMETERS
-from mlcbuild.compiler.models.networks.recurrent_lm import refuse_hidden_states
+from mlcbuild.compiler.models.networks.entry_functions import WITH_PARAMETERS
+from mlcbuild.compiler.models.networks.recurrent_lm import refuse_hidden_states, state_specification
 from mlcbuild.compiler.quantization.reader import Reader, take
 
 Both = tuple[nn.Tensor, PagedKVCache, RecurrentState]
@@ -94,7 +94,7 @@ class HybridLM(CachedLM):
             "batch_decode": {"input_embeds": self.embeds("batch_size", 1), **kept},
             "batch_verify": {"input_embeds": self.embeds(1, "seq_len"), **kept},
             "create_paged_kv_cache": cache_specification(),
-            "create_rnn_state": {"max_batch_size": int, "max_history": int, "$": WITHOUT_PARAMETERS},
+            "create_rnn_state": state_specification(),
         }
 
     def _behind(

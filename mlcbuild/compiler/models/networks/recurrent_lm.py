@@ -21,6 +21,12 @@ from mlcbuild.compiler.quantization.reader import Reader, take
 from mlcbuild.errors import StageError
 
 
+def state_specification() -> dict[str, object]:
+    """The arguments of `create_rnn_state`."""
+    # A new dictionary each time, as `export_tvm` takes `$` out of it.
+    return {"max_batch_size": int, "max_history": int, "$": WITHOUT_PARAMETERS}
+
+
 def refuse_hidden_states(*, hidden_states: bool) -> None:
     """Raises StageError if functions for hidden states are wanted."""
     if hidden_states:
@@ -91,7 +97,7 @@ class RecurrentLM(LanguageModel):
             "batch_prefill": {"input_embeds": self.embeds(1, "seq_len"), "logit_positions": positions, **state},
             "batch_decode": {"input_embeds": self.embeds("batch_size", 1), **state},
             "batch_verify": {"input_embeds": self.embeds(1, "seq_len"), **state},
-            "create_rnn_state": {"max_batch_size": int, "max_history": int, "$": WITHOUT_PARAMETERS},
+            "create_rnn_state": state_specification(),
         }
 
     def _behind(self, embeds: nn.Tensor, state: RecurrentState, spans: Spans) -> tuple[nn.Tensor, RecurrentState]:
