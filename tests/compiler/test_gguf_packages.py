@@ -4,6 +4,7 @@ tensors are the package's."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ _NOTES = {
     "deepseek2": {"expert_weights_norm", "expert_group_count", "expert_group_used_count"},
     "minicpm3": {"rope.scaling.attn_factor", "rope.scaling.original_context_length", "rope.scaling.type"},
 }
-_TEXT = np.random.default_rng(7).integers(3, 300, 24).tolist()
+TEXT = np.random.default_rng(7).integers(3, 300, 24).tolist()
 # llama.cpp multiplies quantized matrices by activations that it quantizes to 8 bits.
 _QUANTIZED = 5e-2
 _IN_CI = {
@@ -68,7 +69,7 @@ def opened(path: Path) -> tuple[dict[str, object], dict[str, bytes]]:
 def logits(path: Path, *, context: int = 256) -> Array:
     model = LlamaCppModel(path)
     try:
-        return model.logits(_TEXT, context=context)
+        return model.logits(TEXT, context=context)
     finally:
         model.close()
 
@@ -140,6 +141,8 @@ def _told(case: GGUFCase, metadata: Mapping[str, object]) -> dict[str, object]:
 )
 def test_quantized_matrices_are_repacked(name: str, quantization: str, tmp_path: Path) -> None:
     case = _WRITTEN[name]
+    if case.architecture == "gpt-oss":  # test_gguf_rounding.py shows what comes of it where experts are chosen
+        case = replace(case, config={**case.config, "num_experts_per_tok": case.config["num_local_experts"]})
     read = read_file(file_of(tmp_path / "converted.gguf", case))
     quantized = packaged(tmp_path / "own", case.config, read.tensors, quantization)
     found = read_file(quantized).tensors
@@ -147,8 +150,6 @@ def test_quantized_matrices_are_repacked(name: str, quantization: str, tmp_path:
     plain = packaged(tmp_path / "plain", case.config, found, "q0f32")
     expected = logits(plain, context=case.context)
     difference = np.linalg.norm(logits(quantized, context=case.context) - expected, axis=1)
-    if case.architecture == "gpt-oss":
-        return  # its logits differ by more: the parameters, and logits of the file in float32, are compared
     # Of a token for which rounded activations choose other experts, nothing can be said.
     assert np.median(difference / np.linalg.norm(expected, axis=1)) <= _QUANTIZED
 
