@@ -1,25 +1,21 @@
 """docs/families.md: which families of decoders there are, what they are compared with, and how near they come.
 
-`python -m tests.compiler.family_table` compiles a small model of each, which takes minutes, and writes the page. With
-names of models, it compiles only these, and the errors of the others stay as the page has them.
+`python -m tests.compiler.family_table` writes the page of the results that tests recorded (`family_results.py`), which
+takes no time: tests of rows that have no result, or whose code changed, have to run first.
 """
 
 from __future__ import annotations
 
-import re
-import sys
-import tempfile
 import textwrap
-from collections.abc import Mapping
 from pathlib import Path
 
 import mlcbuild.compiler.families
 from mlcbuild.rules.families import families
-from tests.compiler.families import BOUND, largest_error
+from tests.compiler.families import BOUND
 from tests.compiler.family_cases import CASES, WINDOWED, FamilyCase
+from tests.compiler.family_results import Result, results
 from tests.compiler.gguf_cases import CASES as GGUF_CASES
-from tests.compiler.gguf_parity import largest_error as error_of_file
-from tests.compiler.gguf_table import SUFFIX, gguf_head, gguf_row
+from tests.compiler.gguf_table import SUFFIX, compared, gguf_head, gguf_row
 from tests.compiler.public_models import public_models
 
 
@@ -46,13 +42,17 @@ def _public() -> str:
 HEAD = f"""<!-- help: families: model families, and how near each comes to transformers -->
 # Families of models
 
-This page is made by `python -m tests.compiler.family_table`. For each row, a small model with random weights is
-compiled for this processor's instructions in float32, and its logits are compared with those of transformers 5.24: of a
-prompt, of a prompt in pieces, of prompts of unequal lengths in one batch, and token by token. The error is the largest
-difference, relative to the largest logit, and may be {BOUND:g}. Of encoders (`bert`, `roberta`, `xlm-roberta`) hidden
-states of texts of unequal lengths are compared. `tests/compiler/family_cases.py` has the models. If
-transformers has no class of a family, the reference is a model that computes the same, and whose tensors are given the
-family's names.
+For each row, a small model with random weights is compiled for this processor's instructions in float32, and its
+logits are compared with those of transformers: of a prompt, of a prompt in pieces, of prompts of unequal lengths in one
+batch, and token by token. The error is the largest difference, relative to the largest logit, and may be {BOUND:g}. Of
+encoders (`bert`, `roberta`, `xlm-roberta`) hidden states of texts of unequal lengths are compared.
+`tests/compiler/family_cases.py` has the models. If transformers has no class of a family, the reference is a model that
+computes the same, and whose tensors are given the family's names.
+
+Figures are what tests recorded on the day that a row names, with the release that it names. A row that was not run
+since its model changed says so. Those with a ✓ run in CI each time, the others with `pytest -m exhaustive`. With the
+variable `MLCBUILD_RECORD_RESULTS=1`, `tests/compiler/test_families.py` and `test_family_gguf.py` record what they find,
+and `python -m tests.compiler.family_table` writes this page of it.
 
 Sliding-window models, the rows from `gemma2` on, are compared with texts that are longer than the windows;
 `tests/compiler/test_layer_windows.py` compares them in more ways.
@@ -61,16 +61,16 @@ Sliding-window models, the rows from `gemma2` on, are compared with texts that a
 
 Lines are those of the family's folder; everything else is shared ([models](models.md#to-add-a-family)).
 
-| model | `model_type` | GGUF | reference | largest error | lines |
-|---|---|---|---|---|---|
+| model | `model_type` | GGUF | reference | largest error | compared | CI | lines |
+|---|---|---|---|---|---|---|---|
 """
 
 
 PAGE = Path(__file__).parents[2] / "docs" / "families.md"
 
 
-def row(name: str, case: FamilyCase, error: float | None) -> str:
-    """One row of the table; an error of None is one that a test found below the bound, and did not write down."""
+def row(name: str, case: FamilyCase, result: Result | None) -> str:
+    """One row of the table."""
     model_type = case.config["model_type"]
     family = next(family for family in families() if model_type in family.model_types)
     folder = Path(mlcbuild.compiler.families.__path__[0]) / family.name
@@ -78,39 +78,18 @@ def row(name: str, case: FamilyCase, error: float | None) -> str:
     reference = case.model["model_type"]
     gguf = ", ".join(f"`{each}`" for each in family.gguf) or "–"
     shown = "itself" if reference == model_type else f"`{reference}`"
-    found = f"below {BOUND:.0e}" if error is None else f"{error:.0e}"
-    return f"| {name} | `{model_type}` | {gguf} | {shown} | {found} | {lines} |\n"
+    in_ci = "✓" if case.in_ci else ""
+    return f"| {name} | `{model_type}` | {gguf} | {shown} | {compared(result)} | {in_ci} | {lines} |\n"
 
 
-def table(errors: Mapping[str, float]) -> str:
-    """The page, with the errors of cases by their names; those of GGUF files end with `.gguf`."""
-    rows = [row(name, case, errors.get(name)) for name, case in (CASES | WINDOWED).items()]
-    files = [gguf_row(name, case, errors.get(f"{name}{SUFFIX}")) for name, case in GGUF_CASES.items()]
-    return "".join([HEAD, *rows, gguf_head(), *files])
-
-
-def _errors_of_page() -> dict[str, float]:
-    cells = [line.split("|") for line in PAGE.read_text().splitlines() if line.startswith("| ") and "`" in line]
-    return {cell[1].strip(): float(cell[5]) for cell in cells if re.fullmatch(r" [0-9.e-]+ ", cell[5])}
-
-
-def main() -> None:
-    cases, files = (
-        CASES | WINDOWED,
-        {f"{name}{SUFFIX}": case for name, case in GGUF_CASES.items() if case.bound is not None},
-    )
-    asked = sys.argv[1:]
-    errors = _errors_of_page() if asked else {}
-    with tempfile.TemporaryDirectory() as folder:
-        kernels = Path(folder) / "kernels"
-        for name in asked or [*cases, *files]:
-            print(name, file=sys.stderr)
-            if name in files:
-                errors[name] = error_of_file(files[name], Path(folder) / name, kernel_store=kernels)
-            else:
-                errors[name] = largest_error(cases[name], Path(folder) / name, kernel_store=kernels)
-    PAGE.write_text(table(errors))
+def table() -> str:
+    """The page."""
+    models, files = CASES | WINDOWED, {f"{name}{SUFFIX}": case for name, case in GGUF_CASES.items()}
+    found, found_of_files = results(models), results(files)
+    rows = [row(name, case, found.get(name)) for name, case in models.items()]
+    of_files = [gguf_row(name, case, found_of_files.get(name)) for name, case in files.items()]
+    return "".join([HEAD, *rows, gguf_head(), *of_files])
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.write_text(table())

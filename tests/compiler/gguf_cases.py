@@ -253,6 +253,8 @@ _GPT_OSS_METADATA: dict[str, Any] = {
     "expert_feed_forward_length": 96,
     "rope.freq_base": 150000.0,
 }
+_MATRICES_OF_HYBRIDS = r"(?!.*(conv1d|gate_inp)).*\.weight"
+"""llama.cpp's converter leaves convolutions and routers as they are."""
 CASES: Mapping[str, GGUFCase] = {
     "llama": _case("llama", "llama", {"attention_bias": False, "mlp_bias": False}),
     "llama3": _case(
@@ -791,6 +793,36 @@ CASES: Mapping[str, GGUFCase] = {
             bound=_QUANTIZED,
         )
         for kind in ("Q4_K", "Q5_K", "Q6_K", "Q8_0")
+    },
+    # All experts are used, as above.
+    **{
+        f"{name}-{kind.lower()}": _case(
+            model_type,
+            architecture,
+            {**config, **({"num_experts_per_tok": 6} if "expert_used_count" in metadata else {})},
+            metadata={**metadata, **({"expert_used_count": 6} if "expert_used_count" in metadata else {})},
+            kind=kind,
+            stored_so=_MATRICES_OF_HYBRIDS,
+            bound=_QUANTIZED,
+        )
+        for name, model_type, architecture, config, metadata in (
+            (
+                "granitemoehybrid",
+                "granitemoehybrid",
+                "granitehybrid",
+                {**_GRANITE_4, "num_local_experts": 6, "shared_intermediate_size": 64},
+                {**_GRANITE_4_METADATA, **_EXPERTS, "expert_shared_feed_forward_length": 64},
+            ),
+            ("qwen3_5", "qwen3_5_text", "qwen35", _HYBRID, {**_HYBRID_METADATA, **_SECTIONS}),
+            (
+                "qwen3_5_moe",
+                "qwen3_5_moe_text",
+                "qwen35moe",
+                {**_HYBRID, **_HYBRID_EXPERTS, "intermediate_size": 512},
+                {**_HYBRID_METADATA, **_HYBRID_EXPERTS_METADATA, **_SECTIONS, "feed_forward_length": None},
+            ),
+        )
+        for kind in ("Q4_0", "Q8_0")
     },
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from mlcbuild.rules.families import families
+from tests.compiler.family_results import Result
 from tests.compiler.gguf_cases import CASES, GGUFCase
 
 SUFFIX = ".gguf"  # of the names of rows
@@ -43,7 +44,7 @@ def gguf_head() -> str:
     """What stands before the rows."""
     paragraphs = (
         "For each row, a small GGUF file is written with random numbers, and with the metadata that llama.cpp's "
-        "converter writes for the architecture. llama.cpp (the wheel `xllamacpp` 2026.10) loads it, and a library is "
+        "converter writes for the architecture. llama.cpp (the wheel `xllamacpp`) loads it, and a library is "
         "built from it. Compared are logits of the passes above, of texts of 37 and of 21 tokens. "
         "Windows are 16 tokens long. llama.cpp computes with keys and values in float32, and without fused attention. "
         "The error is the largest difference, relative to the largest logit. `tests/compiler/gguf_cases.py` has the "
@@ -56,16 +57,19 @@ def gguf_head() -> str:
     text = "\n\n".join(textwrap.fill(paragraph, width=120, break_on_hyphens=False) for paragraph in paragraphs)
     return (
         f"\n## GGUF files\n\n{text}\n\n"
-        "| file | `general.architecture` | `model_type` | matrices | largest error | may be |\n"
-        "|---|---|---|---|---|---|\n"
+        "| file | `general.architecture` | `model_type` | matrices | may be | largest error | compared | CI |\n"
+        "|---|---|---|---|---|---|---|---|\n"
     )
 
 
-def gguf_row(name: str, case: GGUFCase, error: float | None) -> str:
-    """One row of the table; an error of None is one that a test found below the bound, and did not write down."""
-    if case.bound is None:
-        numbers = "– | –"
-    else:
-        numbers = f"{f'below {case.bound:g}' if error is None else f'{error:.0e}'} | {case.bound:g}"
-    kind = case.kind if case.kind == "F32" or case.stored_so == r".*\.weight" else f"F32, experts {case.kind}"
-    return f"| {name}{SUFFIX} | `{case.architecture}` | `{case.config['model_type']}` | {kind} | {numbers} |\n"
+def compared(result: Result | None) -> str:
+    """Two cells of a row: the error, and when it was found with what."""
+    return "– | not run" if result is None else f"{result.error:.0e} | {result.day}, {result.against}"
+
+
+def gguf_row(name: str, case: GGUFCase, result: Result | None) -> str:
+    """One row of the table."""
+    found = "– | – | – |" if case.bound is None else f"{case.bound:g} | {compared(result)} |"
+    kind = f"F32, experts {case.kind}" if "_exps" in case.stored_so else case.kind
+    in_ci = "✓" if case.in_ci else ""
+    return f"| {name} | `{case.architecture}` | `{case.config['model_type']}` | {kind} | {found} {in_ci} |\n"

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from mlcbuild.rules.families import families
+from tests.compiler.family_results import record
 from tests.compiler.gguf_cases import CASES, file_of
 from tests.compiler.gguf_parity import largest_error, read_file
+from tests.compiler.gguf_table import SUFFIX
 from tests.compiler.llama_cpp import LlamaCppModel
 from tests.compiler.resolving import model_of, parameters_of
 
@@ -39,7 +41,8 @@ def test_a_file_that_llama_cpp_loads_gives_the_models_configuration(name: str, t
     ],
 )
 def test_logits_are_those_of_llama_cpp(name: str, tmp_path: Path, kernel_store: Path) -> None:
-    largest_error(CASES[name], tmp_path, kernel_store=kernel_store)
+    error = largest_error(CASES[name], tmp_path, kernel_store=kernel_store)
+    record(f"{name}{SUFFIX}", CASES[name], error)
 
 
 def test_every_architecture_has_a_case() -> None:
