@@ -1,5 +1,8 @@
 """ChoosePrecision: a scheme for each matrix of a model, so that its weights keep to a budget and errors are least.
 
+Where one scheme alone keeps to the budget, several are chosen only if their errors are smaller by `LEAST_GAIN`: what is
+measured of matrices one by one does not foretell what a model loses to a few percent.
+
 Reads `measured` (of MeasureSensitivity: every shard by every candidate) and `parameters` (parameters.json). Writes
 `precision` (precision.json): what was chosen, and, for people, what was measured of it.
 """
@@ -18,6 +21,9 @@ from mlcbuild.compiler.calibration.weighing import Weighing
 from mlcbuild.compiler.models.checkpoints.parameters import read_parameters
 from mlcbuild.compiler.quantization.mixed.precision import Precision, write_precision
 from mlcbuild.errors import StageError
+
+LEAST_GAIN = 0.1
+"""The share of one scheme's errors by which those of several have to be smaller."""
 
 
 def run(
@@ -52,15 +58,36 @@ def run(
             f"the budget of {allowed:,} bytes ({budget}) is below the {least:,} that the weights take at least",
             advice=(f"candidates are {', '.join(candidates)}: add a smaller one, or give more",),
         )
-    choice = choose(items, allowed)
+    best = choose(items, allowed)
+    choice = _or_uniform(best, items, allowed)
     chosen = {name: candidates[option] for name, option in zip(names, choice.options, strict=True)}
     used = [by_scheme[scheme] for scheme in dict.fromkeys(chosen.values())]
     quantized = {name for name in names if any(found[name].quantized for found in used)}
     write_precision(
-        _precision({name: scheme for name, scheme in chosen.items() if name in quantized}, candidates),
+        _precision({name: scheme for name, scheme in chosen.items() if name in quantized} or chosen, candidates),
         precision,
-        measured=_measured(choice, allowed, elements, uniform, {name: errors[chosen[name]][name] for name in names}),
+        measured={
+            **_measured(choice, allowed, elements, uniform, {name: errors[chosen[name]][name] for name in names}),
+            "least_error": best.error,
+        },
     )
+
+
+def _or_uniform(best: Choice, items: Sequence[Sequence[Option]], budget: int) -> Choice:
+    """The best choice, or that of one candidate for all matrices which is not much worse."""
+    uniform = []
+    for candidate in range(len(items[0])):
+        options = [item[candidate] for item in items]
+        found = Choice(
+            options=(candidate,) * len(items),
+            cost=sum(option.cost for option in options),
+            error=math.fsum(option.error for option in options),
+            lower_bound=best.lower_bound,
+        )
+        if found.cost <= budget:
+            uniform.append(found)
+    least = min(uniform, key=lambda found: found.error, default=None)
+    return best if least is None or best.error <= (1 - LEAST_GAIN) * least.error else least
 
 
 def _precision(chosen: Mapping[str, str], candidates: Sequence[str]) -> Precision:

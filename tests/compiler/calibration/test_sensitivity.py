@@ -21,11 +21,19 @@ from mlcbuild.compiler.calibration.scales import Scales, Scaling
 from mlcbuild.compiler.calibration.sensitivity import (
     MeasuredParameter,
     RelativeError,
+    Sensitivity,
     is_matrix,
     read_sensitivity,
+    write_sensitivity,
 )
 from mlcbuild.compiler.calibration.statistics import Statistics
 from mlcbuild.compiler.calibration.weighing import Weighing
+from mlcbuild.compiler.models.checkpoints.parameters import (
+    CheckpointTensor,
+    Parameter,
+    ParameterList,
+    write_parameters,
+)
 from mlcbuild.compiler.models.parameter_role import ParameterRole
 from mlcbuild.compiler.quantization.mixed.precision import Precision, read_precision
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme
@@ -175,6 +183,42 @@ def test_more_bytes_never_give_a_greater_error_and_no_budget_is_exceeded(world: 
         errors.append(told["error"])
     assert errors == sorted(errors, reverse=True)
     assert read_precision(world.choose("16 bits")).default == "q0f16"
+
+
+@pytest.mark.parametrize(("first", "is_mixed"), [(0.05, True), (0.95, False)])
+def test_several_schemes_are_not_chosen_for_a_small_gain(first: float, is_mixed: bool, tmp_path: Path) -> None:
+    """Two matrices have the errors `first` and 1 in the scheme whose bytes are allowed, and none or twice these in
+    those beside it: with the bits of the first, the second has none."""
+    names, linear = ("l.0.up.weight", "l.0.down.weight"), ParameterRole.LINEAR
+    files = []
+    for scheme, size, factor in (("q3f16_1", 60, 2.0), ("q4f16_1", 80, 1.0), ("q8f16_1", 100, 0.0)):
+        found = tuple(
+            MeasuredParameter(
+                name=name, role=linear, bytes=size, quantized=True, outputs=_relative(factor * error, 0.0)
+            )
+            for name, error in zip(names, (first, 1.0), strict=True)
+        )
+        files.append(tmp_path / f"{scheme}.json")
+        write_sensitivity(Sensitivity(scheme=scheme, parameters=found), files[-1])
+    listed = tuple(
+        Parameter(name=name, role=linear, shape=(1, 1), sources=(CheckpointTensor(name=name, shape=(1, 1)),))
+        for name in names
+    )
+    write_parameters(ParameterList(parameters=listed), tmp_path / "parameters.json")
+    choose_precision.run(
+        measured=tuple(files),
+        parameters=tmp_path / "parameters.json",
+        precision=tmp_path / "precision.json",
+        candidates=("q3f16_1", "q4f16_1", "q8f16_1"),
+        budget="q4f16_1",
+    )
+    precision = read_precision(tmp_path / "precision.json")
+    told = json.loads((tmp_path / "precision.json").read_text())["measured"]
+    assert told["least_error"] == pytest.approx(2 * first)
+    assert [precision.scheme(name) for name in names] == (
+        ["q3f16_1", "q8f16_1"] if is_mixed else ["q4f16_1", "q4f16_1"]
+    )
+    assert told["error"] == pytest.approx(2 * first if is_mixed else first + 1)
 
 
 def test_a_budget_that_no_choice_keeps_to_says_what_the_least_is(world: _World) -> None:
