@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mlcbuild.compiler.backends.cuda.architectures import in_order, number, problem
+from mlcbuild.compiler.backends.cuda.architectures import in_order, number, problem, scheduled_for
 from mlcbuild.engine.action import Action, DerivedArtifact, ExecutionRequirements, JsonValue
 from mlcbuild.rules.backend import Backend, CompiledKernel, PlatformInfo
 from mlcbuild.rules.host import CPU_OF_A_DEVICE_HOST, HOST_ATTRIBUTES, host_target
@@ -33,7 +33,8 @@ _DEVICE_LIMITS: dict[str, JsonValue] = {
 
 @dataclass(frozen=True, kw_only=True)
 class CudaPlatform(PlatformInfo):
-    """`architectures`, the lowest first, are those that there is machine code for; kernels are scheduled for the first.
+    """`architectures`, the lowest first, are those that there is machine code for; kernels are scheduled for the first,
+    and without its own instructions where there are others.
 
     `toolkit` is the path of the CUDA toolkit that makes it, "" for the compiler that comes with `mlcbuild[cuda]`.
     """
@@ -178,7 +179,7 @@ class CudaPlatform(PlatformInfo):
 
 
 def platform(context: RuleContext) -> CudaPlatform:
-    """The target has `kind` cuda, `arch` (the lowest), the device's limits, and the host's target as `host`."""
+    """The target has `kind` cuda, `arch` (`scheduled_for`), the device's limits, and the host's target as `host`."""
     names = context.target.strings("arch")
     if not names:
         raise context.error(
@@ -196,7 +197,7 @@ def platform(context: RuleContext) -> CudaPlatform:
     host = host_target(context, default_cpu=CPU_OF_A_DEVICE_HOST)
     target: dict[str, JsonValue] = {
         "kind": "cuda",
-        "arch": ordered[0] if ordered else "",
+        "arch": scheduled_for(ordered) if ordered else "",
         **_DEVICE_LIMITS,
         "host": host,
     }

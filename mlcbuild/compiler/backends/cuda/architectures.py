@@ -7,7 +7,7 @@ instructions that nothing later has; `sm_100f` is the family of 10.0.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from mlcbuild.suggestions import known_values
 
@@ -30,6 +30,12 @@ def in_order(names: Iterable[str]) -> tuple[str, ...]:
     Raises ValueError for a name that is none.
     """
     return tuple(sorted(set(names), key=_rank))
+
+
+def scheduled_for(ordered: Sequence[str]) -> str:
+    """The architecture whose instructions the kernels of a library may have: the lowest of `ordered`, whose own ones no
+    other has."""
+    return ordered[0] if len(ordered) == 1 else f"sm_{number(ordered[0])}"
 
 
 def number(name: str) -> int:

@@ -9,6 +9,7 @@ import pytest
 import tvm
 from tvm import tirx
 
+from mlcbuild.compiler.backends.cuda.kernels import tile_product
 from mlcbuild.compiler.backends.cuda.kernels.gemv import GemvShape, multiply_one, schedule_packed_gemv
 from mlcbuild.compiler.backends.cuda.kernels.matmul import schedule_matmul
 from mlcbuild.compiler.kernels.building import replace_body, statement
@@ -18,6 +19,7 @@ from tests.compiler.backends.cuda.cuda_emulation import CUDA_TARGET, run_cuda
 from tests.compiler.kernel_running import packed_arrays, packed_product, plain_product, restored_matrix
 
 TARGET = tvm.target.Target(CUDA_TARGET)
+TARGET_90A = tvm.target.Target({**CUDA_TARGET, "arch": "sm_90a"})
 needs_gxx = pytest.mark.skipif(not cuda_emulation.AVAILABLE, reason="the C++ compiler g++ runs the kernels")
 
 
@@ -98,6 +100,62 @@ def test_a_packed_matrix_times_any_number_of_vectors_is_right(
     got = run_cuda(scheduled, arrays, tmp_path)[-1]
     # A weight is rounded to float16 as it is restored, and so is the result.
     np.testing.assert_allclose(got.transpose(order), expected, atol=2e-2, rtol=2e-3)
+
+
+@needs_gxx
+@pytest.mark.parametrize(("n", "k", "rows"), [(136, 128, 9), (128, 192, 64), (200, 64, 70)])
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_warpgroups_multiply_tiles_right(tmp_path: Path, n: int, k: int, rows: int, batch_first: bool) -> None:
+    """But for the instructions themselves, which `tests.gpu.parity` runs on a GPU."""
+    func = packed_product(n, k, None, dtype="float16", residual=True, batch_first=batch_first)
+    scheduled = schedule_matmul(func, TARGET_90A)
+    assert scheduled is not None
+    x, words, scales = packed_arrays(n, k, rows, dtype="float16", bits=4, group=32)
+    expected = x.astype(np.float64) @ restored_matrix(words, scales, bits=4, group=32).T
+    other = np.random.default_rng(1).standard_normal(expected.shape).astype(np.float16)
+    expected += other
+    order = (1, 0, 2) if batch_first else (0, 1, 2)
+    arrays = [x.transpose(order), words, scales, other.transpose(order), np.zeros(expected.shape, "float16")]
+    arrays[-1] = arrays[-1].transpose(order)
+    got = run_cuda(scheduled, arrays, tmp_path)[-1]
+    np.testing.assert_allclose(got.transpose(order), expected, atol=2e-2, rtol=2e-3)
+
+
+@needs_gxx
+@pytest.mark.parametrize(("vectors", "cluster"), [(64, 2), (64, 8), (128, 2), (256, 1)])
+def test_each_block_of_a_cluster_stores_its_share(tmp_path: Path, vectors: int, cluster: int) -> None:
+    n, k, rows = 132, 512, 70
+    product = match_matrix_product(packed_product(n, k, None, dtype="float16", out_dtype="float32"))
+    assert product is not None
+    shape = tile_product.TileShape(vectors=vectors, cluster=cluster)
+    func = replace_body(product.func, statement(lambda: tile_product.multiply_tiles(product, shape)))
+    x, words, scales = packed_arrays(n, k, rows, dtype="float16", bits=4, group=32)
+    expected = x.astype(np.float64) @ restored_matrix(words, scales, bits=4, group=32).T
+    (launch,) = cuda_emulation.launches(func, [x, words, scales, np.zeros(expected.shape, "float32")])[1]
+    assert launch.grid == (-(-rows // vectors), 2, cluster)
+    got = run_cuda(func, [x, words, scales, np.zeros(expected.shape, "float32")], tmp_path)[-1]
+    np.testing.assert_allclose(got, expected, atol=2e-2, rtol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "expected"),
+    [
+        (4096, 4096, [(64, 64, 4), (256, 128, 2), (512, 256, 2), (None, 256, 1)]),
+        (4096, 14336, [(64, 64, 8), (256, 128, 2), (512, 256, 2), (None, 256, 1)]),
+        (28672, 4096, [(64, 64, 1), (128, 128, 1), (None, 256, 1)]),
+        (576, 576, [(64, 64, 1), (3328, 128, 1), (None, 256, 1)]),
+    ],
+)
+def test_blocks_share_rows_where_there_are_few(n: int, k: int, expected: list[tuple[int | None, int, int]]) -> None:
+    assert [(most, shape.vectors, shape.cluster) for most, shape in tile_product.shapes(n, k)] == expected
+
+
+@pytest.mark.parametrize(
+    ("vectors", "stages", "cluster"), [(96, 4, 1), (64, 2, 1), (64, 4, 3)], ids=["vectors", "stages", "cluster"]
+)
+def test_a_shape_of_a_tile_that_is_none_is_refused(vectors: int, stages: int, cluster: int) -> None:
+    with pytest.raises(ValueError, match="no shape of a tile"):
+        tile_product.TileShape(vectors=vectors, stages=stages, cluster=cluster)
 
 
 @needs_gxx

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
 import tvm
 import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
 from mlcbuild.compiler.backends.cuda import architectures, dependent_launch
-from mlcbuild.compiler.backends.cuda.kernels import few_vectors, gemv, many_vectors, operands
-from mlcbuild.compiler.kernels.building import replace_body, statement
+from mlcbuild.compiler.backends.cuda.kernels import few_vectors, gemv, many_vectors, operands, tile_product
+from mlcbuild.compiler.kernels.building import Expression, replace_body, statement
 from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct, match_matrix_product
 
 
@@ -21,28 +25,45 @@ def schedule_matmul(func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.Prim
     architecture = str(target.attrs["arch"])
     if not architectures.has_mma_m16n8k16(architecture):
         return None
+    return replace_body(product.func, statement(lambda: _launches(product, architecture)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Way:
+    """A kernel, and the most vectors that it is for; None: any number."""
+
+    most: int | None
+    body: Callable[[], None]
+
+
+def _ways(product: MatrixProduct, architecture: str) -> list[_Way]:
+    """The kernels of a product, that for the fewest vectors first."""
     early = dependent_launch.begins_early(architecture)
-    return replace_body(product.func, statement(lambda: _choose(product, early=early)))
+    ways = [_Way(most=few_vectors.MOST, body=lambda: few_vectors.multiply_few(product))]
+    if gemv.fits(product):
+        ways.insert(0, _Way(most=1, body=lambda: gemv.multiply_one(product, gemv.shape_for(product), early=early)))
+    if architecture != tile_product.ARCHITECTURE or not tile_product.fits(product):
+        return [*ways, _Way(most=None, body=lambda: many_vectors.multiply_many(product))]
+    tiles = tile_product.shapes(product.n, product.k)
+    return ways + [_Way(most=most, body=partial(tile_product.multiply_tiles, product, shape)) for most, shape in tiles]
 
 
-def _choose(product: MatrixProduct, *, early: bool) -> None:
+def _launches(product: MatrixProduct, architecture: str) -> None:
+    ways = _ways(product, architecture)
     rows = product.rows
     if isinstance(rows, int):
-        (few_vectors.multiply_few if rows <= few_vectors.MOST else many_vectors.multiply_many)(product)
-        return
-    if not gemv.fits(product):
-        _either(rows <= few_vectors.MOST, product, few_vectors.multiply_few, many_vectors.multiply_many)
-        return
-    with T.If(rows == 1):
-        with T.Then():
-            gemv.multiply_one(product, gemv.shape_for(product), early=early)
-        with T.Else():
-            _either(rows <= few_vectors.MOST, product, few_vectors.multiply_few, many_vectors.multiply_many)
+        next(way for way in ways if way.most is None or rows <= way.most).body()
+    else:
+        _first_that_takes(rows, ways)
 
 
-def _either(condition: tirx.Expr, product: MatrixProduct, first: object, second: object) -> None:
-    with T.If(condition):
+def _first_that_takes(rows: Expression, ways: Sequence[_Way]) -> None:
+    first, *others = ways
+    if first.most is None:
+        first.body()
+        return
+    with T.If(rows == 1 if first.most == 1 else rows <= first.most):
         with T.Then():
-            first(product)  # type: ignore[operator]
+            first.body()
         with T.Else():
-            second(product)  # type: ignore[operator]
+            _first_that_takes(rows, others)

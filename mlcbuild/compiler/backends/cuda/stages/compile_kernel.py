@@ -18,7 +18,7 @@ import tvm_ffi
 
 from mlcbuild.compiler import ir, library_image
 from mlcbuild.compiler import target as targets
-from mlcbuild.compiler.backends.cuda import dependent_launch, device_functions, source
+from mlcbuild.compiler.backends.cuda import clusters, dependent_launch, device_functions, source
 from mlcbuild.errors import InternalError, StageError
 
 _KEEP_TEXT = "TVM_COMPILE_FORCE_FALLBACK"
@@ -35,7 +35,7 @@ def run(*, scheduled: Path, object: Path, device_source: Path, launch: Path, tar
         library = _build(module, parsed, where=scheduled.name)
     library.write_to_file(str(object), "o")
     functions, text = _device_code(library, where=scheduled.name)
-    text = source.lean(text)
+    text = clusters.declared(source.lean(text))
     if dependent_launch.begins_early(str(parsed.attrs["arch"])):
         text, functions = dependent_launch.launched_early(text, functions)
     device_source.write_text(text, encoding="utf-8")

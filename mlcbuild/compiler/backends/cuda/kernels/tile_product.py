@@ -1,0 +1,163 @@
+"""A packed matrix times many vectors by warpgroups (`tile_product_text`): prefill and batches on sm_90a.
+
+A block computes 128 rows for the vectors of its tile. Where there are too few tiles for all multiprocessors, the blocks
+of a cluster share the places of the rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm.tirx.script.builder as T  # noqa: N812
+from tvm import tirx
+
+from mlcbuild.compiler.backends.cuda import clusters
+from mlcbuild.compiler.backends.cuda.kernels import instructions as gpu
+from mlcbuild.compiler.backends.cuda.kernels import operands, tile_product_text
+from mlcbuild.compiler.backends.cuda.kernels.results import store_result
+from mlcbuild.compiler.kernels.building import Expression, store
+from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct, PackedMatrix
+
+ARCHITECTURE = "sm_90a"
+_WARPGROUPS = 2
+_ROWS = tile_product_text.TILE_ROWS * _WARPGROUPS
+_THREADS = 128 * _WARPGROUPS
+_WARP = 32
+_TOGETHER = 4  # rows that a thread stores
+_CLUSTERS = (1, 2, 4, 8)
+_FEWEST_STEPS = 16
+_MULTIPROCESSORS = 132  # of an H100 or H200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TileShape:
+    """How a product is shared out: vectors of a block, steps on their way, and blocks that share the places of a
+    row."""
+
+    vectors: int
+    stages: int = 4
+    cluster: int = 1
+
+    def __post_init__(self) -> None:
+        if self.vectors not in (64, 128, 256) or self.stages < 3 or self.cluster not in _CLUSTERS:
+            raise ValueError(f"no shape of a tile: {self}")
+
+
+def shapes(n: int, k: int) -> list[tuple[int | None, TileShape]]:
+    """The shapes of a tile for n rows of k places, each with the most vectors that it is for; the last is for any
+    number. What was fastest on an H200 for the products of Llama-3-8B (docs/cuda.md)."""
+    blocks = -(-n // _ROWS)
+    steps = k // tile_product_text.STEP
+    chosen: list[tuple[int | None, TileShape]] = [
+        (64, TileShape(vectors=64, cluster=_cluster(blocks, steps, 2 * _MULTIPROCESSORS)))
+    ]
+    for vectors in (128, 256):
+        cluster = min(2, _cluster(blocks, steps, _MULTIPROCESSORS))
+        most = vectors * max(1, _MULTIPROCESSORS // (blocks * cluster))
+        if most > (chosen[-1][0] or 0) and (cluster > 1 or vectors == 128):
+            chosen.append((most, TileShape(vectors=vectors, cluster=cluster)))
+    return [*chosen, (None, TileShape(vectors=256))]
+
+
+def _cluster(blocks: int, steps: int, places: int) -> int:
+    """Blocks that share the places of a row, as long as all are at work together and each has `_FEWEST_STEPS`."""
+    return max(
+        size
+        for size in _CLUSTERS
+        if size == 1 or (blocks * size <= places and steps % size == 0 and steps // size >= _FEWEST_STEPS)
+    )
+
+
+def fits(product: MatrixProduct) -> bool:
+    """Whether the matrix is packed integers, with rows of whole steps, and vectors lie one behind the other."""
+    if not isinstance(product.matrix, PackedMatrix) or not operands.fits(product):
+        return False
+    axis = next((place for place, index in enumerate(product.x_indices) if index is None), len(product.x_indices))
+    between: list[Any] = list(product.x.shape)[axis + 1 : -1]
+    one_behind_the_other = all(isinstance(size, tirx.IntImm) and int(size) == 1 for size in between)
+    return product.k % tile_product_text.STEP == 0 and product.n % _TOGETHER == 0 and one_behind_the_other
+
+
+def multiply_tiles(product: MatrixProduct, shape: TileShape) -> None:
+    """The kernel's body, for any number of vectors."""
+    with (
+        T.thread_binding(0, shape.cluster, thread="blockIdx.z") as rank,
+        T.thread_binding(0, -(-product.n // _ROWS), thread="blockIdx.y") as block,
+        T.thread_binding(0, tirx.ceildiv(product.rows, shape.vectors), thread="blockIdx.x") as column,
+        T.thread_binding(0, _THREADS // _WARP, thread="threadIdx.y") as warp,
+        T.thread_binding(0, _WARP, thread="threadIdx.x") as lane,
+    ):
+        _block(product, shape, rank, block * _ROWS, column * shape.vectors, warp * _WARP + lane)
+
+
+def _block(
+    product: MatrixProduct,
+    shape: TileShape,
+    rank: Expression,
+    first: Expression,
+    first_vector: Expression,
+    thread: Expression,
+) -> None:
+    matrix: Any = product.matrix
+    text = tile_product_text.text(shape.vectors, _WARPGROUPS, shape.stages)
+    name = tile_product_text.name(shape.vectors, _WARPGROUPS, shape.stages)
+    size = tile_product_text.shared_bytes(shape.vectors, _ROWS, shape.stages)
+    shared = T.alloc_buffer((size,), "uint8", scope="shared.dyn")
+    sums = T.alloc_buffer((shape.vectors // 2,), "float32", scope="local")
+    gpu.fill(sums, T.float32(0), shape.vectors // 2)
+    # TVM makes a buffer as large as it sees it used. No step's copy reaches the last byte.
+    store(shared, T.uint8(0), size - 1)
+    steps = product.k // tile_product_text.STEP // shape.cluster
+    T.evaluate(
+        T.cuda.func_call(
+            f"mlcbuild_multiply_tile_{name}",
+            gpu.at(sums, 0),
+            gpu.at(shared, 0),
+            T.address_of(product.x_at(first_vector, T.int32(0))),
+            gpu.at(matrix.words, first, 0),
+            gpu.at(matrix.scales, first, 0),
+            tirx.Cast("int32", product.rows - first_vector),
+            product.n - first,
+            rank * steps,
+            T.int32(steps),
+            T.int32(product.k),
+            T.int32(int(matrix.offset)),
+            source_code=text,
+        )
+    )
+    T.evaluate(
+        T.cuda.func_call(
+            f"mlcbuild_lay_sums_out_{name}",
+            gpu.at(sums, 0),
+            gpu.at(shared, 0),
+            T.int32(shape.cluster),
+            source_code=text,
+        )
+    )
+    own = shape.vectors // shape.cluster
+    totals = T.alloc_buffer((_TOGETHER,), "float32", scope="local")
+    with T.serial(0, own * _ROWS // _TOGETHER // _THREADS) as turn:
+        place = T.bind(turn * _THREADS + thread)
+        vector = rank * own + tirx.floordiv(place, _ROWS // _TOGETHER)
+        row = tirx.floormod(place, _ROWS // _TOGETHER) * _TOGETHER
+        within = first_vector + vector < product.rows
+        if product.n % _ROWS:
+            within = tirx.all(within, first + row < product.n)
+        with gpu.when(within):
+            T.evaluate(
+                T.cuda.func_call(
+                    f"mlcbuild_total_{name}",
+                    gpu.at(totals, 0),
+                    gpu.at(shared, 0),
+                    vector,
+                    row,
+                    T.int32(shape.cluster),
+                    source_code=text,
+                )
+            )
+            with T.vectorized(0, _TOGETHER) as next_row:
+                store_result(product, totals[next_row], row=first_vector + vector, n=first + row + next_row)
+    if shape.cluster > 1:
+        name, text = clusters.leave(shape.cluster)
+        T.evaluate(T.cuda.func_call(name, source_code=text))
