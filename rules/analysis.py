@@ -85,7 +85,7 @@ def analyse(workspace: LoadedWorkspace, rules: Mapping[str, Rule], records: Reco
     incompatible: dict[Label, Incompatibility] = {}
     needs: dict[Label, tuple[Label, ...]] = {}
     listings: dict[Label, FilesInfo] = {}
-    observer = Observer(workspace.settings.root)
+    observer = Observer(workspace.settings.root, known=workspace.observed.looked_for)
 
     def source_files(label: Label) -> FilesInfo:
         if label not in listings:

@@ -23,7 +23,8 @@ def implement(context: RuleContext) -> Providers:
         paths = paths_by_label[label] = []
         for path, artifact in context.files(label).files:
             place = _place(label, path, artifact)
-            if laid_out.setdefault(place, artifact) != artifact:
+            other = laid_out.setdefault(place, artifact)
+            if other is not artifact and other != artifact:
                 raise context.error(f'two inputs would lie at "{place}"', attribute="inputs")
             if not isinstance(artifact, DiscoveredArtifacts):
                 paths.append(place)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 from mlcbuild.errors import Location, WorkspaceError, WorkspaceErrors
 from mlcbuild.rules.rule import Rule
+from mlcbuild.workspace.schema import RuleSchema
 
 if TYPE_CHECKING:
     from mlcbuild.workspace.loader import RuleFile
 
+# Each is a module of its name, with one rule.
 BUILT_IN = (
     "answer_test",
     "calibration_statistics",
@@ -45,13 +47,56 @@ BUILT_IN = (
 _RULE_FILES = "mlcbuild_workspace_rules."  # before the names of their modules
 
 
-def load_rules(root: Path, files: Iterable[RuleFile]) -> Mapping[str, Rule]:
+class Rules(Mapping[str, Rule]):
+    """Every rule by name: the built-in ones, and others. A built-in rule is imported when it is first asked for: all of
+    them take longer to import than a workspace of a hundred targets takes to load, and most workspaces use a few."""
+
+    def __init__(self, others: Mapping[str, Rule]) -> None:
+        self._found = dict(others)
+        self._names = tuple(dict.fromkeys((*BUILT_IN, *others)))
+
+    def __getitem__(self, name: str) -> Rule:
+        found = self._found.get(name)
+        if found is None:
+            if name not in BUILT_IN:
+                raise KeyError(name)
+            (found,) = rules_in(importlib.import_module(f"mlcbuild.rules.{name}"))
+            self._found[name] = found
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+class Schemas(Mapping[str, RuleSchema]):
+    """The schemas of rules by name."""
+
+    def __init__(self, rules: Mapping[str, Rule]) -> None:
+        self._rules = rules
+
+    def __getitem__(self, name: str) -> RuleSchema:
+        return self._rules[name].schema
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._rules
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rules)
+
+    def __len__(self) -> int:
+        return len(self._rules)
+
+
+def load_rules(root: Path, files: Iterable[RuleFile]) -> Rules:
     """Every rule by name. Raises WorkspaceErrors for files that do not load, define no rule, or define one twice."""
     rules: dict[str, Rule] = {}
     errors: list[WorkspaceError] = []
-    for name in BUILT_IN:
-        for rule in rules_in(importlib.import_module(f"mlcbuild.rules.{name}")):
-            rules[rule.schema.name] = rule
     for file in files:
         try:
             found = rules_in(_load_file(root / file.path, file.path, file.location))
@@ -62,7 +107,7 @@ def load_rules(root: Path, files: Iterable[RuleFile]) -> Mapping[str, Rule]:
                     advice=("a rule is a `mlcbuild.rules.rule.Rule` at the file's top level",),
                 )
             for rule in found:
-                if rule.schema.name in rules:
+                if rule.schema.name in rules or rule.schema.name in BUILT_IN:
                     raise WorkspaceError(
                         f'rule file {file.path} defines "{rule.schema.name}", which is a rule already',
                         location=file.location,
@@ -73,7 +118,7 @@ def load_rules(root: Path, files: Iterable[RuleFile]) -> Mapping[str, Rule]:
             errors.append(error)
     if errors:
         raise WorkspaceErrors(tuple(errors))
-    return rules
+    return Rules(rules)
 
 
 def rules_in(module: ModuleType) -> tuple[Rule, ...]:

@@ -10,7 +10,7 @@ from mlcbuild.engine.cycles import find_cycle
 from mlcbuild.engine.nodes import ActionNode, Consumer, Node, SourceNode, TargetNode
 from mlcbuild.engine.resolution import Resolved, files_at_hand, files_of, members_of
 from mlcbuild.engine.scheduler_events import RequestedTarget
-from mlcbuild.engine.transitions import IN_FLIGHT, UNFINISHED, NodeState
+from mlcbuild.engine.transitions import NodeState
 from mlcbuild.errors import BuildError, InternalError
 
 
@@ -32,12 +32,13 @@ class Graph:
         Raises InternalError for a move that `mlcbuild.engine.transitions` does not permit.
         """
         before = node.state
-        if after not in node.moves[before]:
+        counted = node.moves[before].get(after)
+        if counted is None:
             raise InternalError(f"{node.name}: a move from {before.value!r} to {after.value!r} is not permitted")
         node.state = after
-        self.in_flight += (after in IN_FLIGHT) - (before in IN_FLIGHT)
-        self.unfinished += (after in UNFINISHED) - (before in UNFINISHED)
-        self.delivering += (after is NodeState.DELIVERING) - (before is NodeState.DELIVERING)
+        self.in_flight += counted.in_flight
+        self.unfinished += counted.unfinished
+        self.delivering += counted.delivering
 
     def add_action(self, action: Action, *, discovered_by: str) -> str:
         """Make an action known. Equal actions merge, whoever owns them. Answers what is wrong; "" for nothing."""

@@ -18,11 +18,12 @@ from mlcbuild.engine.transitions import (
     ACTION_TRANSITIONS,
     SOURCE_TRANSITIONS,
     TARGET_TRANSITIONS,
+    Counted,
     NodeState,
     moves_of,
 )
 
-Moves = Mapping[NodeState, frozenset[NodeState]]
+Moves = Mapping[NodeState, Mapping[NodeState, Counted]]
 
 
 @dataclass(slots=True, eq=False)

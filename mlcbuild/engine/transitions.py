@@ -120,9 +120,24 @@ TARGET_TRANSITIONS = (
 )
 
 
-def moves_of(transitions: Sequence[Transition]) -> Mapping[NodeState, frozenset[NodeState]]:
-    """State → the states that a node may move to from there."""
-    return {
-        state: frozenset(transition.after for transition in transitions if transition.before is state)
-        for state in NodeState
-    }
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What a move adds to the numbers of nodes in flight, unfinished, and being delivered."""
+
+    in_flight: int
+    unfinished: int
+    delivering: int
+
+
+def moves_of(transitions: Sequence[Transition]) -> Mapping[NodeState, Mapping[NodeState, Counted]]:
+    """State → the states that a node may move to from there, with what the move changes."""
+    return {state: {each.after: _counted(each) for each in transitions if each.before is state} for state in NodeState}
+
+
+def _counted(move: Transition) -> Counted:
+    def change(states: frozenset[NodeState]) -> int:
+        return (move.after in states) - (move.before in states)
+
+    return Counted(
+        in_flight=change(IN_FLIGHT), unfinished=change(UNFINISHED), delivering=change(frozenset({NodeState.DELIVERING}))
+    )

@@ -54,5 +54,5 @@ def parse_override(text: str, current_package: str) -> AttributeOverride:
         label=parse_label(label, package=current_package, location=Location(path=place)),
         attribute=attribute,
         text=value,
-        origin=Origin(_Option(path=place, text="", content={}), ()),
+        origin=Origin(_Option(path=place, text=""), ()),
     )

@@ -224,7 +224,7 @@ class Checker:
 def _place_of(target: Target, needed: Label) -> Location:
     """Where a target names another one."""
     for attribute in target.schema.attributes:
-        origin = target.origins.get(attribute.name)
+        origin = target.origin_of(attribute.name)
         if attribute.is_label and origin is not None:
             value = target.get(attribute.name)
             if value == needed:

@@ -26,6 +26,11 @@ class Configuration:
     overrides: Mapping[str, object] = field(default_factory=dict)  # by attribute, as written
     origin: Origin | None = field(default=None, repr=False, compare=False)  # None if no file defines it
 
+    @property
+    def has_values(self) -> bool:
+        """Whether it sets any attributes."""
+        return bool(self.defaults or self.overrides)
+
     def __post_init__(self) -> None:
         if not self.name or "/" in self.name or self.name in (".", ".."):
             raise ValueError(f"a configuration's name is one path segment, not {self.name!r}")

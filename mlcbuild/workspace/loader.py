@@ -20,7 +20,7 @@ from mlcbuild.workspace.package_reader import Package, PackageReader
 from mlcbuild.workspace.packages import BUILD_FILE, PackageTree
 from mlcbuild.workspace.pattern import MANUAL_TAG, Pattern, PatternKind, parse_pattern, select
 from mlcbuild.workspace.resolve import Resolver
-from mlcbuild.workspace.schema import RuleSchema
+from mlcbuild.workspace.schema import COMPATIBLE_WITH, RuleSchema
 from mlcbuild.workspace.settings import (
     RuleFile,
     WorkspaceSettings,
@@ -217,7 +217,7 @@ class _Loader:
         places = {(found.path, found.line) for error in errors if (found := error.location) is not None}
 
         def is_concerned(target: Target) -> bool:
-            origins = (target.origin, *target.origins.values())
+            origins = (target.origin, *filter(None, map(target.origin_of, (*target.values, "name", COMPATIBLE_WITH))))
             return any((at.location.path, at.location.line) in places for at in origins)
 
         users: dict[Label, list[Label]] = {}

@@ -10,6 +10,7 @@ import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 NOTHING = 0  # the kind of a path where nothing is
 _CHANGED = -1  # the kind of a path that was not the same twice
@@ -32,16 +33,19 @@ class ObservedPaths:
 
 
 class Observer:
-    """Collects the paths below `root` while something is read."""
+    """Collects the paths below `root` while something is read. `known` are kinds that were looked for just before."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, known: Mapping[str, int] = MappingProxyType({})) -> None:
         self._root = root
+        self._known = known
         self._read: set[str] = set()
         self._looked_for: dict[str, int] = {}
 
     def kind_of(self, path: str) -> int:
         """The kind of what is at the path. That was looked for."""
-        kind = kind_of(self._root, path)
+        kind = self._known.get(path, _CHANGED)
+        if kind == _CHANGED:
+            kind = kind_of(self._root, path)
         if self._looked_for.setdefault(path, kind) != kind:
             self._looked_for[path] = _CHANGED
         return kind

@@ -10,7 +10,7 @@ from mlcbuild.suggestions import known_values
 from mlcbuild.workspace.attribute_override import AttributeOverride
 from mlcbuild.workspace.error_collector import ErrorCollector
 from mlcbuild.workspace.execution import EXECUTION_TABLE
-from mlcbuild.workspace.label import Label, LabelError, quoted
+from mlcbuild.workspace.label import Label, LabelError, label_of, quoted
 from mlcbuild.workspace.matrix import NO_MATRIX, Matrix, expand, is_matrix, substitute
 from mlcbuild.workspace.matrix_axes import NO_CELL, Cell, name_pattern, placeholders
 from mlcbuild.workspace.remote import REMOTE_TABLE
@@ -191,27 +191,34 @@ class PackageReader:
         label = self._label(package, schema, table, origin, reader, cell)
         platform = self.resolver.platform
         values: dict[str, AttributeValue] = {}
-        origins: dict[str, Origin] = {name: origin.at(name) for name in ("name", COMPATIBLE_WITH) if name in table}
+        elsewhere: dict[str, Origin] = {}
         if COMPATIBLE_WITH in cell:
-            origins[COMPATIBLE_WITH] = cell[COMPATIBLE_WITH].origin
+            elsewhere[COMPATIBLE_WITH] = cell[COMPATIBLE_WITH].origin
         attributes = schema.attributes
         if PLATFORM in schema.by_name:
             # The platform comes first: it selects the values that depend on it.
             attributes = (schema.by_name[PLATFORM], *attributes)
+        # Nearly all targets have their values from nowhere else, and leave most attributes out.
+        is_in_table = not (cell or self.overrides or "select" in table or self.resolver.configuration.has_values)
         for attribute in attributes:
             name = attribute.name
             if name in values:
                 continue
-            found, given = self._overridden(label, attribute, reader)
-            if not given:
-                found, given = self.resolver.value(attribute, table, origin, reader, cell, platform)
+            if is_in_table and name not in table:
+                found, given = NOT_GIVEN
+            else:
+                found, given = self._overridden(label, attribute, reader)
+                if not given:
+                    found, given = self.resolver.value(attribute, table, origin, reader, cell, platform)
             if not given and attribute.is_label:
                 if name == PLATFORM and platform:
-                    values[name] = platform
+                    values[name], elsewhere[name] = platform, origin
                     continue
                 _refer_to_default(attribute, origin, reader)
             if found is not None:
-                values[name], origins[name] = found
+                values[name], where = found
+                if where is not None:
+                    elsewhere[name] = where
                 if name == PLATFORM and isinstance(found[0], Label):
                     platform = found[0]
             elif not given and attribute.mandatory:
@@ -223,7 +230,7 @@ class PackageReader:
         if label is None:
             return
         duplicate = package.targets.get(label.name)
-        first = duplicate.origins["name"] if duplicate else package.unfinished.get(label.name)
+        first = duplicate.origin_of("name") if duplicate else package.unfinished.get(label.name)
         if duplicate is not None and duplicate.origin == origin:
             self.errors.add(
                 f'two cells of the matrix of {reader.owner} are both named "{label.name}"',
@@ -243,7 +250,7 @@ class PackageReader:
                 schema=schema,
                 values=values,
                 origin=origin,
-                origins=origins,
+                elsewhere=elsewhere,
                 tags=tags,
                 visibility=cast("tuple[str, ...] | None", common.get("visibility")),
                 cell={name: entry.value for name, entry in cell.items() if name != COMPATIBLE_WITH},
@@ -325,7 +332,7 @@ class PackageReader:
             self.errors.add(f'the name "{name}" has a placeholder, but its target has no matrix', where)
             return None
         try:
-            return Label(package.name, name)
+            return label_of(package.name, name)
         except LabelError as error:
             self.errors.add(f"bad target name {quoted(name)}: {error.message}", where, *error.advice)
             return None

@@ -20,8 +20,9 @@ from mlcbuild.workspace.values import Reference, ValueReader, describe
 
 PLATFORM_KEY = Attribute(name="select", kind=AttributeKind.LABEL, provides=(PLATFORM,), doc="A platform by its label.")
 
-Resolved = tuple[tuple[AttributeValue, Origin] | None, bool]
-"""A value and its place, or None if there is none or an error; and whether the files set the attribute at all."""
+Resolved = tuple[tuple[AttributeValue, Origin | None] | None, bool]
+"""A value and its place (None: in the target's table, under the attribute's name), or None if there is none or an
+error; and whether the files set the attribute at all."""
 
 NOT_GIVEN: Resolved = (None, False)
 INVALID: Resolved = (None, True)
@@ -69,6 +70,9 @@ class Resolver:
         if not found[1]:
             if name in table:
                 raw, where = table[name], origin.at(name)
+                if not cell and type(raw) is not dict:
+                    value = reader.read(attribute, raw, where)
+                    return (None if value is None else (value, None)), True
                 found = self._written(attribute, raw, where, reader, cell, platform)
             elif "select" in table and type(table["select"]) is dict and name in table["select"]:
                 raw, where = table["select"][name], origin.at("select", name)
@@ -79,6 +83,8 @@ class Resolver:
 
     def check_configurations(self, schemas: Mapping[str, RuleSchema]) -> None:
         """Check the attributes in all configurations against every rule with an attribute of that name."""
+        if not any(each.has_values for each in self.settings.configurations.values()):
+            return
         known: dict[str, list[Attribute]] = {}
         for schema in schemas.values():
             for attribute in schema.attributes:

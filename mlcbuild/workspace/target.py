@@ -9,7 +9,7 @@ from typing import cast
 
 from mlcbuild.errors import Location
 from mlcbuild.workspace.label import Label
-from mlcbuild.workspace.schema import AttributeValue, JsonValue, RuleSchema
+from mlcbuild.workspace.schema import COMPATIBLE_WITH, AttributeValue, JsonValue, RuleSchema
 from mlcbuild.workspace.toml import Origin
 
 
@@ -25,7 +25,7 @@ class Target:
     schema: RuleSchema
     values: Mapping[str, AttributeValue]
     origin: Origin = field(repr=False)
-    origins: Mapping[str, Origin] = field(repr=False)
+    elsewhere: Mapping[str, Origin] = field(default_factory=dict, repr=False)  # of values not under their own names
     tags: tuple[str, ...] = ()
     visibility: tuple[str, ...] | None = None  # patterns; None: visible to all
     cell: Mapping[str, AttributeValue] = field(default_factory=dict)  # the value of each axis, and what `include` adds
@@ -46,8 +46,19 @@ class Target:
 
     def location_of(self, attribute: str) -> Location:
         """Where the attribute's value is written. Without a value, where the target's table begins."""
-        origin = self.origins.get(attribute)
+        origin = self.origin_of(attribute)
         return origin.location if origin else self.location
+
+    def origin_of(self, attribute: str) -> Origin | None:
+        """Where the attribute's value is written; None without a value. Nearly all are in the target's own table,
+        under their names, so that this need not be kept of each."""
+        found = self.elsewhere.get(attribute)
+        if found is None and (attribute in self.values or attribute == "name" or self._limits_platforms(attribute)):
+            return self.origin.at(attribute)
+        return found
+
+    def _limits_platforms(self, attribute: str) -> bool:
+        return attribute == COMPATIBLE_WITH and bool(self.compatible_with)
 
     def get(self, attribute: str) -> AttributeValue | None:
         """The value of any attribute, or its default, or None. Raises KeyError for an unknown name."""

@@ -20,6 +20,7 @@ from mlcbuild.regular_files import read_regular
 from mlcbuild.workspace.toml_depth import DEEPEST, too_deep_at
 
 Key = str | int
+_origin = tuple.__new__  # what a named tuple's own constructor calls, after it has sorted its arguments
 
 
 class Origin(NamedTuple):
@@ -30,7 +31,7 @@ class Origin(NamedTuple):
 
     def at(self, *keys: Key) -> Origin:
         """The place of a key or item inside this value."""
-        return Origin(self.file, self.keys + keys)
+        return _origin(Origin, (self.file, self.keys + keys))
 
     @property
     def location(self) -> Location:
@@ -45,11 +46,20 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TomlFile:
-    """A parsed file. `path` is for messages: relative to the workspace root, with `/`."""
+    """A file that `parse` has parsed. `path` is for messages: relative to the workspace root, with `/`."""
 
     path: str
     text: str
-    content: Mapping[str, Any]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The text alone: parsing it again, which few do, is as quick as reading back what it says."""
+        return {"path": self.path, "text": self.text}
+
+    @functools.cached_property
+    def content(self) -> Mapping[str, Any]:
+        """What the text says."""
+        content: Mapping[str, Any] = toml_rs.loads(self.text)
+        return content
 
     def location(self, keys: tuple[Key, ...], *, of_key: bool = False) -> Location:
         """Where the value or its key is written.
@@ -110,10 +120,12 @@ def parse(text: str, path: str) -> TomlFile:
             f"lists, tables and dotted keys nest deeper than {DEEPEST}",
             location=Location(path=path, line=line, column=offset - start),
         )
+    file = TomlFile(path=path, text=text)
     try:
-        return TomlFile(path=path, text=text, content=toml_rs.loads(text))
+        file.content  # noqa: B018  # Raises what is wrong with it.
     except toml_rs.TOMLDecodeError as error:
         raise _syntax_error(error, path) from None
+    return file
 
 
 def read(file: Path, path: str) -> TomlFile:

@@ -17,11 +17,19 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _NESTING = re.compile(r"[\[{.]")
+# A line that ends at the depth at which it begins, with `_IN_PLAIN_LINES` in it at most, wherever in a text it stands:
+# a header, or a key with a string, a plain word or a list of strings. No three quotes follow each other in it.
+_STRING = r'"[^"\\\n]*+"'
+_PLAIN_LINE = re.compile(
+    rf"^(?:\[{{1,2}}[\w-]+\]{{1,2}}|[\w-]++ *+= *+(?:{_STRING}|[\w-]++|\[(?:{_STRING}(?:, *+{_STRING})*+)?\]))$",
+    re.ASCII | re.MULTILINE,
+)
+_IN_PLAIN_LINES = 2
 
 
 def too_deep_at(text: str) -> int | None:
     """The offset of what nests deeper than `DEEPEST`; None if nothing does."""
-    if len(_NESTING.findall(text)) <= DEEPEST:
+    if len(_NESTING.findall(_PLAIN_LINE.sub("", text))) + _IN_PLAIN_LINES <= DEEPEST:
         return None
     opened: list[tuple[int, bool]] = []  # of each open bracket: the depth before it, and whether it holds values
     depth = 0  # of the key or value at hand: of what holds it, with the dots of its key

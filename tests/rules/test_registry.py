@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from mlcbuild.errors import WorkspaceErrors
+from mlcbuild.rules.registry import BUILT_IN, load_rules, rules_in
 from tests.rules.world import action, analysed, write
 
 OWN_RULE = """
@@ -126,3 +130,20 @@ def test_a_mistake_in_a_workspaces_rule_is_told_as_that_with_its_place(
         analysed(root, "//...")
     assert message in str(raised.value)
     assert len(raised.value.errors) == 2  # Both targets' mistakes are told together.
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_a_built_in_rule_has_the_name_of_its_module(name: str) -> None:
+    (rule,) = rules_in(importlib.import_module(f"mlcbuild.rules.{name}"))
+    assert rule.schema.name == name
+    assert load_rules(Path(), ())[name] is rule
+
+
+def test_only_rules_that_a_workspace_uses_are_imported(tmp_path: Path) -> None:
+    write(tmp_path, {"BUILD.toml": '[workspace]\nname = "t"\n[[filegroup]]\nname = "f"\nsrcs = ["BUILD.toml"]\n'})
+    code = (
+        "import sys; from mlcbuild.cli.main import main; code = main(['query', '//...']); "
+        "sys.exit(code or sorted(name for name in sys.modules if name.startswith('mlcbuild.rules.model')))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert (ran.stdout, ran.stderr.strip()) == ("//:f\n", "[]")

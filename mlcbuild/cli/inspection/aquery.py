@@ -23,7 +23,14 @@ from mlcbuild.query.expression import parse_action_query
 from mlcbuild.workspace.collector import without_collector
 from mlcbuild.workspace.label import Label
 
-_WIDTH = 13  # columns of the names of rows
+# Names of rows, in a column of 13 characters.
+_BEGINNING = {
+    name: f"  {name:<13}"
+    for name in (
+        *("mnemonic", "target", "state", "key", "shared with", "input", "output", "function", "plug-in", "parameter"),
+        *("argument", "environment", "toolchain", "code", "cache"),
+    )
+}
 _SHOWN_DIGITS = 16
 
 Filters = Sequence[tuple[str, re.Pattern[str]]]
@@ -158,7 +165,7 @@ def _lines(surveyed: SurveyedAction, survey: Survey) -> list[str]:
         rows.append(("code", source.implementation[:_SHOWN_DIGITS]))
     if action.cache.value != "all":
         rows.append(("cache", action.cache.value))
-    lines = [action.title, *(f"  {name:<{_WIDTH}}{value}" for name, value in rows)]
+    lines = [action.title, *[_BEGINNING[name] + value for name, value in rows]]
     # Nearly all are printable, and one look at all of them is much quicker than one at each.
     return lines if "".join(lines).isprintable() else [text.printable(line) for line in lines]
 

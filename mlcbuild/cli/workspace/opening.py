@@ -83,15 +83,14 @@ class OpenWorkspace:
         return Snapshots(root=self.root, state_directory=self.state_directory, began_nanoseconds=self.began_nanoseconds)
 
     def _load(self, patterns: Sequence[str], configuration: str, overrides: Sequence[str]) -> LoadedWorkspace:
-        from mlcbuild.rules.analysis import with_errors_of_analysis
+        from mlcbuild.rules.registry import Schemas
         from mlcbuild.rules.repositories import repositories
         from mlcbuild.workspace.loader import LoadErrors, load
 
-        schemas = {name: rule.schema for name, rule in self.rules.items()}
         try:
             return load(
                 self.root,
-                schemas,
+                Schemas(self.rules),
                 patterns,
                 self.current_package,
                 configuration=configuration or DEFAULT_CONFIGURATION,
@@ -99,6 +98,8 @@ class OpenWorkspace:
                 overrides=overrides,
             )
         except LoadErrors as errors:
+            from mlcbuild.rules.analysis import with_errors_of_analysis
+
             raise with_errors_of_analysis(errors, self.rules) from None
 
     def _analyse(self, loaded: LoadedWorkspace, records: RecordStore) -> Analysis:
