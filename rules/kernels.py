@@ -62,28 +62,48 @@ class KernelActions:
             actions=tuple({action.identifier: action for action in actions}.values()),
             groups=tuple((group, tuple(artifacts)) for group, artifacts in sorted(groups.items())),
         )
-        return _of_part(announced, self.part) if self.part else announced
+        return of_part(announced, self.part) if self.part else announced
 
     def _schedule(self, name: str, kernel: DerivedArtifact) -> Action:
-        return stage_action(
-            f"{self.owner} ScheduleKernel {name}",
-            "ScheduleKernel",
-            "mlcbuild.compiler.stages.schedule_kernel:run",
+        return schedule_action(
+            name,
+            kernel,
             owner=self.owner,
-            inputs={"kernel": kernel},
-            outputs={"scheduled": f"{name}.json", "signature": f"{name}.signature.json"},
-            # A kernel that nothing was measured of has no such parameter, and the key that it has without tuning.
-            parameters={
-                "target": self.platform.target,
-                "optimized": self.optimized,
-                **({"tuned": self.tuned[name].parameter()} if name in self.tuned and self.optimized else {}),
-            },
-            plugins={"backend": self.platform.plugin("schedule:SCHEDULING")},
-            toolchains=("tvm",),
+            platform=self.platform,
+            optimized=self.optimized,
+            tuned=self.tuned[name].parameter() if name in self.tuned and self.optimized else None,
         )
 
 
-def _of_part(announced: Discovery, part: str) -> Discovery:
+def schedule_action(
+    name: str,
+    kernel: DerivedArtifact,
+    *,
+    owner: str,
+    platform: PlatformInfo,
+    optimized: bool,
+    tuned: Mapping[str, JsonValue] | None,
+) -> Action:
+    """ScheduleKernel of a kernel. `tuned` is the shape that was chosen for it, if one was; without it the action has
+    no such parameter, and the key that it has without tuning."""
+    return stage_action(
+        f"{owner} ScheduleKernel {name}",
+        "ScheduleKernel",
+        "mlcbuild.compiler.stages.schedule_kernel:run",
+        owner=owner,
+        inputs={"kernel": kernel},
+        outputs={"scheduled": f"{name}.json", "signature": f"{name}.signature.json"},
+        parameters={
+            "target": platform.target,
+            "optimized": optimized,
+            **({} if tuned is None else {"tuned": tuned}),
+        },
+        plugins={"backend": platform.plugin("schedule:SCHEDULING")},
+        toolchains=("tvm",),
+    )
+
+
+def of_part(announced: Discovery, part: str) -> Discovery:
     """The same actions with a further word in their identifiers."""
     own = {action.identifier for action in announced.actions}
 

@@ -209,6 +209,16 @@ class RemoteStore:
         else:
             self._upload_queue.put(request)
 
+    def send_and_wait(
+        self, key: Digest, result: ActionResult, outputs: Sequence[Digest], store: LocalBlobStore
+    ) -> None:
+        """Send as `send` does, but return when the server has this result of the key, or has kept another one. Sends
+        nothing if the policy does not. Raises CacheError."""
+        if self._policy.sends:
+            self._uploads.send(
+                UploadRequest(key=key, result=result, outputs=unique(*outputs), store=store, replace=False)
+            )
+
     def send_blobs(self, digests: Sequence[Digest], store: LocalBlobStore) -> None:
         """Send blobs, and return when the server has them. Raises CacheError."""
         self._uploads.send_blobs(digests, store)

@@ -44,6 +44,7 @@ COMMANDS = (
     "explain",
     "affected",
     "matrix",
+    "tune",
     "release",
     "verify",
     "cache",
@@ -72,6 +73,17 @@ class _Group(TyperGroup):
             raise
         except (Exception, KeyboardInterrupt) as failure:
             return failure
+
+
+class _GroupWithDefault(_Group):
+    """A group of which one command may be left out: that is meant unless another one comes first."""
+
+    default_command = ""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
+            args = [self.default_command, *args]
+        return super().parse_args(ctx, args)
 
 
 class _Commands(Mapping[str, Any]):
@@ -168,10 +180,13 @@ def application(commands: Sequence[str] = COMMANDS, *, group: type[TyperGroup] =
             command(_function(name))
             continue
         inner = typer.Typer(cls=_Group, context_settings=CONTEXT, epilog=epilog)
+        if default := getattr(module, f"{name.upper()}_DEFAULT", ""):
+            inner.info.cls = type("_GroupWithDefault", (_GroupWithDefault,), {"default_command": default})
         alone = getattr(module, f"{name.upper()}_STANDS_ALONE", False)
         inner.callback(invoke_without_command=alone)(_function(name))
         for subcommand, subepilog in subcommands:
-            inner.command(cls=HelpCommand, context_settings=CONTEXT, epilog=subepilog)(subcommand)
+            word = subcommand.__name__.rstrip("_").replace("_", "-")
+            inner.command(word, cls=HelpCommand, context_settings=CONTEXT, epilog=subepilog)(subcommand)
         made.add_typer(inner, name=name)
     return made
 

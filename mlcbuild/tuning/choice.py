@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from mlcbuild.tuning.record import Outcome, Record, Values, merged
 
-_LEAST_GAIN = 0.02  # of the time; what is less may be noise, and is not worth another kernel
+_LEAST_GAIN = 0.02  # of the time; what is less is not worth another kernel
+_NOISE = 0.5  # of the spread: what is less may be noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +35,8 @@ def choices(records: Iterable[Record]) -> dict[str, Choice]:
 
     A shape that once was wrong, crashed or took too long is never chosen. Of a kernel with sizes that are known only at
     run time a shape has to be measured at all sizes at which any was, and the geometric mean of its ratios counts. More
-    than one measurement at the same sizes count by their median.
+    than one measurement at the same sizes count by their median. A gain has to be more than the noise of its
+    measurements.
     """
     by_kernel: dict[str, list[Record]] = defaultdict(list)
     for record in merged(records):
@@ -45,7 +47,7 @@ def choices(records: Iterable[Record]) -> dict[str, Choice]:
 
 def _best(records: Iterable[Record]) -> Choice | None:
     by_shape: dict[tuple[str, Values], list[Record]] = defaultdict(list)
-    for record in merged(records):
+    for record in records:
         by_shape[record.rule, record.shape].append(record)
     wanted: dict[str, set[Values]] = defaultdict(set)
     for (rule, _), tried in by_shape.items():
@@ -56,7 +58,8 @@ def _best(records: Iterable[Record]) -> Choice | None:
         if set(ratios) != wanted[rule] or not ratios:
             continue
         ratio = math.exp(statistics.fmean(math.log(each) for each in ratios.values()))
-        if ratio < (1 - _LEAST_GAIN if best is None else best.ratio):
+        noise = _NOISE * statistics.fmean(record.spread for record in tried)
+        if ratio < 1 - max(_LEAST_GAIN, noise) and (best is None or ratio < best.ratio):
             digests = sorted({record.digest for record in tried})
             digest = hashlib.sha256("\n".join(digests).encode()).hexdigest() if len(digests) > 1 else digests[0]
             best = Choice(rule=rule, shape=shape, ratio=ratio, record=digest)

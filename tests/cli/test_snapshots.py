@@ -19,11 +19,13 @@ from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.main import application, main
 from mlcbuild.cli.output import slow_progress
 from mlcbuild.cli.output.text import COLUMNS, cell_width
+from mlcbuild.tuning.record import Outcome
 from tests.cli.checks_workspace import add_checks
 from tests.cli.conftest import long_folder
 from tests.cli.kernel_workspace import enter_kernel_workspace
 from tests.durations import without_times
 from tests.remote import http_server
+from tests.tuning.recorded import record
 
 Snapshot = Callable[[str, str], None]
 Capture = pytest.CaptureFixture[str]
@@ -61,6 +63,12 @@ PRINTED: dict[str, tuple[str, ...]] = {
     "run": ("run", "//:greeting"),
     "show": ("show", "//:model", "CompileKernel", "matmul", "--build", "2"),
     "shutdown": ("shutdown",),
+    "tune-candidates": ("tune", "candidates", "//:notes", "--to", "{empty}/candidates"),
+    "tune-export": ("tune", "export", "-"),
+    "tune-import": ("tune", "import", "{empty}/records.jsonl"),
+    "tune-kernels": ("tune", "//:notes"),
+    "tune-measure": ("tune", "measure", "{empty}"),
+    "tune-stats": ("tune", "stats"),
     "verify": ("verify", "{place}/release", "--key", "{key}.pub"),
     "test": ("test", "//checks:all"),
     "version": ("version",),
@@ -68,8 +76,16 @@ PRINTED: dict[str, tuple[str, ...]] = {
 # What is done in the copy before.
 PREPARED: dict[str, tuple[str, ...]] = {
     "cache-pull": PRINTED["cache-push"],
+    "tune-export": PRINTED["tune-import"],
+    "tune-stats": PRINTED["tune-import"],
     "verify": PRINTED["release"],
 }
+EXPECTED = {
+    "build": ExitCode.WOULD_RUN,
+    "test": ExitCode.TESTS_FAILED,
+    **dict.fromkeys(("tune-candidates", "tune-kernels", "tune-measure"), ExitCode.COMMAND_LINE),
+}
+RECORDS = (record(), record(outcome=Outcome.CRASHED, shape=(("chains", 4),), message="it was killed by SIGSEGV"))
 # The width of their columns differs from run to run.
 MEASURED = ("cache-stats", "log", "show", "diff", "info")
 MORE_TARGETS = """
@@ -112,6 +128,8 @@ FOR_PROGRAMS = frozenset(
         "junit",
         "profile",
         "profile-nodes",
+        "columns-tune-export",
+        "columns-tune-export-colour",
     }
 )
 WRITTEN_FILES = frozenset({"import-delivery", "import-lib-delivery", "import-package-config", "init-gguf", "init-hf"})
@@ -219,6 +237,7 @@ def test_output_at_80_columns(
         empty = place / "empty"
         empty.mkdir()
         (empty / "spec.json").write_text(SPEC)
+        (empty / "records.jsonl").write_text("".join(one.line() for one in RECORDS))
         monkeypatch.chdir(place / "workspace")
         monkeypatch.setenv("XDG_CACHE_HOME", str(place / "cache"))
         names = {"server": server.address, "place": str(place), "empty": str(empty), "key": str(place / "key")}
@@ -229,8 +248,7 @@ def test_output_at_80_columns(
         # `run` becomes the program that it starts.
         is_replaced = name == "run"
         code = subprocess.call([sys.executable, "-m", "mlcbuild.cli.main", *command]) if is_replaced else main(command)
-        expected = {"build": ExitCode.WOULD_RUN, "test": ExitCode.TESTS_FAILED}
-        assert code in (0, int(expected.get(name, ExitCode.OK)))
+        assert code in (0, int(EXPECTED.get(name, ExitCode.OK)))
         out, err = capfd.readouterr()
         shown.append(_stable(name, out + err, place, built, server.address))
     snapshot(f"columns-{name}", shown[0])

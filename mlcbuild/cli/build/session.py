@@ -32,6 +32,7 @@ from mlcbuild.cli.test.testing import Testing
 from mlcbuild.cli.workspace.opening import files_searched, open_workspace
 from mlcbuild.engine.build_events import TargetSkipped
 from mlcbuild.errors import LocalEnvironmentError
+from mlcbuild.workspace.target import Target
 
 
 def run_build(request: BuildRequest, options: GlobalOptions) -> BuildOutcome:
@@ -85,6 +86,11 @@ class _Session:
         self._reporting.know_workspace(workspace, loaded, history_limits(environment))
         with self._reporting.phase("analyse"):
             analysed = workspace.analyse(loaded, request.disk_cache)
+            if remote and any(_is_tuned(target) for target in loaded.targets.values()):
+                from mlcbuild.cli.tune.remote_records import refresh_records
+
+                if refresh_records(workspace, analysed, loaded, remote, request.disk_cache, self._note):
+                    analysed = workspace.analyse(loaded, request.disk_cache)
             if request.tests:
                 analysed = chosen_tests(analysed, loaded, request.tests)
             part = part_of(analysed, workspace.root, shard=request.shard, timings=request.timings)
@@ -221,3 +227,8 @@ class _Session:
             self._console.say(lines)
         else:
             self._options.tell(lines)
+
+
+def _is_tuned(target: Target) -> bool:
+    """Whether records of kernels may decide how a target is built."""
+    return "tuning" in target.schema.by_name and target.string("tuning") != "off"

@@ -265,6 +265,12 @@ def _x(product: MatrixProduct, x: Buffer | None, row: Expression, k: Expression)
     return product.x_at(row, k) if x is None else x[row, k]
 
 
+def _default(product: MatrixProduct) -> MatmulShape:
+    """The tile is as large as the matrix's rows let it be."""
+    tile = largest_divisor(product.n, TILE)
+    return MatmulShape(tile=tile, rows=min(_DEFAULT.rows, tile))
+
+
 def _has_tiles(product: MatrixProduct, shape: MatmulShape) -> bool:
     """Whether a shape other than the default makes a difference that it names."""
     matrix = product.matrix
@@ -277,7 +283,7 @@ schedule_matmul = ShapedRule(
     shape=MatmulShape,
     values={"tile": (4, 8, 16, 32), "vectors": (2, 4, 6, 8), "rows": (1, 2, 4)},
     match=_match,
-    default=lambda _: _DEFAULT,
+    default=_default,
     fits=_has_tiles,
     build=_build,
 )

@@ -1,0 +1,227 @@
+"""Builds for `tune`: what can be chosen of the kernels of libraries, and candidates with their measurements."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mlcbuild.cache.digest import Digest
+from mlcbuild.cli.build.interruption import hearing_ctrl_c, interrupting
+from mlcbuild.cli.build.parts import BuildParts, build_parts
+from mlcbuild.cli.settings.execution import ResolvedExecution
+from mlcbuild.cli.settings.remote import ResolvedRemote
+from mlcbuild.cli.tune.plan import Trial, TunableKernel
+from mlcbuild.cli.workspace.opening import OpenWorkspace
+from mlcbuild.engine.action import Action, Artifact, DiscoveredArtifacts, JsonValue
+from mlcbuild.engine.build_events import ActionFinished, ActionStatus, BuildEvent
+from mlcbuild.engine.build_result import BuildResult
+from mlcbuild.engine.scheduler_events import RequestedTarget
+from mlcbuild.rules.analysis import Analysis
+from mlcbuild.rules.tuning_actions import (
+    CANDIDATES,
+    Candidate,
+    DescribedKernel,
+    TunedLibrary,
+    described_kernels,
+    with_listings,
+)
+from mlcbuild.runtime.measuring import measurement as forms
+from mlcbuild.runtime.measuring.candidate_list import CandidateList
+from mlcbuild.runtime.measuring.measurement import Measurement, MeasuringDevice
+
+_LABEL = "tune"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneBuilder:
+    """How `tune` builds: as `build` does with the same options. `say` is called with notes for people."""
+
+    workspace: OpenWorkspace
+    analysis: Analysis
+    execution: ResolvedExecution
+    remote: ResolvedRemote | None
+    disk_cache: Path | None
+    jobs: int | None
+    say: Callable[[str], object] = field(compare=False)
+
+    def tunable(self, libraries: Sequence[TunedLibrary]) -> tuple[TunableKernel, ...]:
+        """The kernels of libraries that leave a choice, each once. Raises BuildError where a library does not build so
+        far."""
+        wanted = [DiscoveredArtifacts(action=each.partition.identifier, group=CANDIDATES) for each in libraries]
+        finished = _Finished()
+        with self._parts(with_listings(self.analysis.actions, libraries), [finished]) as parts:
+            result = self._build(parts, with_listings(self.analysis.actions, libraries), wanted)
+            if (error := result.error()) is not None:
+                raise error
+            found: dict[str, TunableKernel] = {}
+            for library in libraries:
+                layers = _layers(finished, parts, library)
+                described = finished.bytes_of(library.partition.identifier, "out/manifest.json", parts)
+                for kernel in described_kernels(described):
+                    listed = _listed(finished, parts, library, kernel)
+                    if listed is not None and listed.shapes and kernel.name not in found:
+                        found[kernel.name] = TunableKernel(
+                            library=library,
+                            text=kernel.text,
+                            listed=listed,
+                            calls=layers if kernel.is_repeated else 1,
+                        )
+        return tuple(found.values())
+
+    def measure(
+        self,
+        trials: Sequence[Trial],
+        *,
+        seconds: float,
+        alone: bool,
+        measured: Callable[[Trial, Sequence[Measurement]], object],
+    ) -> BuildResult:
+        """Build the candidates and measure them; `measured` is called for each as soon as it is known what came of it,
+        also where it does not compile."""
+        actions: dict[str, Action] = {}
+        wanted: list[Artifact] = []
+        of_measurement: dict[str, Trial] = {}
+        of_candidate: dict[str, Trial] = {}
+        for trial in trials:
+            library, kernel = trial.kernel.library, trial.kernel
+            candidate, untuned = candidates_of(trial)
+            tune = library.measurement(
+                kernel.name,
+                candidate,
+                untuned,
+                number=trial.number,
+                sizes=kernel.sizes,
+                seconds=seconds,
+                alone=alone,
+            )
+            needed = (*candidate.actions, *untuned.actions, library.list_action(kernel.name), tune)
+            actions |= {action.identifier: action for action in needed}
+            of_measurement[tune.identifier] = trial
+            of_candidate |= {action.identifier: trial for action in candidate.actions}
+            wanted.append(tune.output(tune.outputs[0]))
+        opened: list[BuildParts] = []
+
+        def hear(event: BuildEvent) -> None:
+            if not isinstance(event, ActionFinished):
+                return
+            (parts,) = opened
+            if event.identifier in of_measurement and event.output_files:
+                data = _bytes(parts, event.output_files[0].digest)
+                measured(of_measurement[event.identifier], forms.from_json(data))
+            elif event.identifier in of_candidate and event.status is ActionStatus.FAILED:
+                trial = of_candidate[event.identifier]
+                failure = Measurement(
+                    outcome=forms.NOT_BUILT,
+                    device=MeasuringDevice(name=""),
+                    sizes=trial.kernel.sizes[0],
+                    message=event.message,
+                )
+                measured(trial, [failure])
+
+        whole = [*self.analysis.actions, *actions.values()]
+        with self._parts(whole, [hear]) as parts:
+            opened.append(parts)
+            return self._build(parts, whole, wanted)
+
+    def candidate_libraries(self, trials: Sequence[Trial]) -> dict[tuple[str, int], bytes]:
+        """The libraries of candidates that compile, by kernel and number; the number 0 is the default."""
+        actions: dict[str, Action] = {}
+        places: dict[str, tuple[str, int]] = {}
+        wanted: list[Artifact] = []
+        for trial in trials:
+            for number, candidate in zip((trial.number, 0), candidates_of(trial), strict=True):
+                actions |= {action.identifier: action for action in candidate.actions}
+                places[candidate.library.action] = (trial.kernel.name, number)
+                if candidate.library not in wanted:
+                    wanted.append(candidate.library)
+        finished = _Finished()
+        whole = [*self.analysis.actions, *actions.values()]
+        with self._parts(whole, [finished]) as parts:
+            result = self._build(parts, whole, wanted)
+            found = {
+                place: _bytes(parts, files.output_files[0].digest)
+                for identifier, place in places.items()
+                if (files := finished.by_identifier.get(identifier)) is not None and files.output_files
+            }
+        if (error := result.error()) is not None and not found:
+            raise error
+        return found
+
+    def _parts(self, actions: Sequence[Action], listeners: Sequence[Callable[[BuildEvent], object]]) -> Any:
+        return build_parts(
+            self.workspace,
+            actions,
+            jobs=self.jobs,
+            execution=self.execution,
+            keep_going=True,
+            check_determinism=False,
+            recache=False,
+            disk_cache=self.disk_cache,
+            remote=self.remote,
+            listeners=listeners,
+            say=self.say,
+        )
+
+    def _build(self, parts: BuildParts, actions: Sequence[Action], wanted: Sequence[Artifact]) -> BuildResult:
+        target = RequestedTarget(label=_LABEL, directory=_LABEL, outputs=(), builds=tuple(wanted))
+        with hearing_ctrl_c(), interrupting(parts.driver.interrupt):
+            return parts.driver.build(actions, [target])
+
+
+def candidates_of(trial: Trial) -> tuple[Candidate, Candidate]:
+    """The candidate and the kernel with its default shape."""
+    library, kernel = trial.kernel.library, trial.kernel
+    tuned: dict[str, JsonValue] = {"rule": kernel.listed.rule, "shape": dict(trial.shape), "record": ""}
+    return (
+        library.candidate(kernel.name, tuned, number=trial.number),
+        library.candidate(kernel.name, None, number=0),
+    )
+
+
+class _Finished:
+    """Remembers the actions that ended."""
+
+    def __init__(self) -> None:
+        self.by_identifier: dict[str, ActionFinished] = {}
+
+    def __call__(self, event: BuildEvent) -> None:
+        if isinstance(event, ActionFinished):
+            self.by_identifier[event.identifier] = event
+
+    def bytes_of(self, identifier: str, path: str, parts: BuildParts) -> bytes:
+        event = self.by_identifier[identifier]
+        return _bytes(parts, next(entry.digest for entry in event.output_files if entry.path == path))
+
+
+def _bytes(parts: BuildParts, digest: Digest) -> bytes:
+    """A blob of this build, which may still be in the remote cache alone."""
+    if parts.store.missing([digest]) and parts.remote is not None:
+        parts.remote.fetch([digest], parts.store)
+    return parts.store.read(digest)
+
+
+def _listed(
+    finished: _Finished, parts: BuildParts, library: TunedLibrary, kernel: DescribedKernel
+) -> CandidateList | None:
+    action = library.list_action(kernel.name)
+    if action.identifier not in finished.by_identifier:
+        return None  # a kernel of another language, which has no list
+    return CandidateList.read(json.loads(finished.bytes_of(action.identifier, action.outputs[0], parts)))
+
+
+def _layers(finished: _Finished, parts: BuildParts, library: TunedLibrary) -> int:
+    """How many layers the library's model has; 1 where that is not known."""
+    found = [
+        event
+        for event in finished.by_identifier.values()
+        if event.mnemonic == "ConfigureModel" and event.owner == library.owner
+    ]
+    for event in found:
+        for entry in event.output_files:
+            if entry.path == "out/model.json":
+                document: Mapping[str, Any] = json.loads(_bytes(parts, entry.digest))
+                return int(document["layers"]["count"])
+    return 1

@@ -1,0 +1,178 @@
+"""`mlcbuild tune`: from the command line to records, and what is printed of them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mlcbuild.cli.arguments.options import GlobalOptions
+from mlcbuild.cli.output.slow_progress import SlowProgress, slow_progress
+from mlcbuild.cli.output.terminal import OutputFormat
+from mlcbuild.cli.settings.execution import ExecutionOptions, resolve_execution
+from mlcbuild.cli.settings.remote import RemoteOptions, resolve_remote
+from mlcbuild.cli.tune.building import TuneBuilder
+from mlcbuild.cli.tune.device_lock import measuring_here
+from mlcbuild.cli.tune.output import print_tuned
+from mlcbuild.cli.tune.plan import Trial, TunableKernel, next_trials
+from mlcbuild.cli.tune.recording import records_of, tools
+from mlcbuild.cli.tune.remote_records import libraries_of, platform_of, remote_logs, tuning_of
+from mlcbuild.cli.workspace.opening import open_workspace
+from mlcbuild.errors import BuildError, CacheError, UsageError
+from mlcbuild.rules.analysis import Analysis
+from mlcbuild.rules.tuning import trials_of
+from mlcbuild.rules.tuning_actions import TunedLibrary
+from mlcbuild.runtime.measuring.measurement import Measurement
+from mlcbuild.tuning.record import Record
+from mlcbuild.tuning.store import RecordStore
+from mlcbuild.workspace.loader import LoadedWorkspace
+
+DEFAULT_TRIALS = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneRequest:
+    """What the command line asks for. `trials` None: what the targets' attribute says, or DEFAULT_TRIALS. `seconds` is
+    the longest that one measurement may take."""
+
+    patterns: tuple[str, ...]
+    configuration: str = ""
+    overrides: tuple[str, ...] = ()
+    trials: int | None = None
+    seconds: float = 60.0
+    jobs: int | None = None
+    disk_cache: Path | None = None
+    remote: RemoteOptions = field(default_factory=RemoteOptions)
+    execution: ExecutionOptions = field(default_factory=ExecutionOptions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenTuning:
+    """The libraries among the targets, their kernels that leave a choice, and what is known of them."""
+
+    builder: TuneBuilder
+    libraries: tuple[TunedLibrary, ...]
+    kernels: tuple[TunableKernel, ...]
+    store: RecordStore
+    trials: int
+
+    @property
+    def platforms(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(platform_of(library) for library in self.libraries))
+
+    def records(self) -> dict[str, list[Record]]:
+        """What the store has of the kernels, by kernel, each for the platform of its library."""
+        by_platform = {platform: self.store.records(platform) for platform in self.platforms}
+        found: dict[str, list[Record]] = defaultdict(list)
+        platforms = {kernel.name: platform_of(kernel.library) for kernel in self.kernels}
+        for platform, records in by_platform.items():
+            for record in records:
+                if platforms.get(record.kernel) == platform:
+                    found[record.kernel].append(record)
+        return found
+
+
+def open_tuning(request: TuneRequest, options: GlobalOptions, progress: SlowProgress) -> OpenTuning:
+    """Load, analyse and build the targets as far as their kernels. Raises MlcbuildError as a build does."""
+    workspace = open_workspace(options.directory, to_load=True)
+    loaded = workspace.load(request.patterns, request.configuration, request.overrides)
+    analysis = workspace.analyse(loaded, request.disk_cache)
+    libraries = libraries_of(analysis)
+    if not libraries:
+        raise UsageError(
+            "no target has a library whose kernels are scheduled",
+            advice=("name a model_library or a model_package, with opt above O0",),
+        )
+    remote = resolve_remote(request.remote, options.environment, workspace.settings)
+    builder = TuneBuilder(
+        workspace=workspace,
+        analysis=analysis,
+        execution=resolve_execution(request.execution, options.environment, workspace.settings),
+        remote=remote,
+        disk_cache=request.disk_cache,
+        jobs=request.jobs,
+        say=options.note,
+    )
+    store = RecordStore.of(request.disk_cache)
+    platforms = tuple(dict.fromkeys(platform_of(library) for library in libraries))
+    with remote_logs(workspace, remote, request.disk_cache, platforms, options.note) as logs:
+        for log in logs:
+            store.add(log.read())
+    progress.show_unmeasured("finding kernels")
+    return OpenTuning(
+        builder=builder,
+        libraries=libraries,
+        kernels=builder.tunable(libraries),
+        store=store,
+        trials=_trials(request, loaded, analysis),
+    )
+
+
+def tune(request: TuneRequest, output: OutputFormat, options: GlobalOptions) -> None:
+    """Measure candidates until the trials are spent, and print what was found. Raises MlcbuildError."""
+    with slow_progress(options) as progress:
+        opened = open_tuning(request, options, progress)
+        known = opened.records()
+        spent = _spend(opened, request, progress, options.note)
+        if spent:
+            _send(opened, request, options)
+    print_tuned(opened.kernels, opened.records(), before=known, spent=spent, output=output, options=options)
+
+
+def _spend(opened: OpenTuning, request: TuneRequest, progress: SlowProgress, note: Callable[[str], object]) -> int:
+    """Measure in rounds, each of which is planned by what the ones before it told; how many trials there were."""
+    spent = 0
+    alone = not opened.builder.execution.uses_ray
+    compiled_by = tools()
+
+    def measured(trial: Trial, measurements: Sequence[Measurement]) -> None:
+        nonlocal spent
+        spent += 1
+        opened.store.add(
+            records_of(
+                measurements,
+                kernel=trial.kernel.name,
+                rule=trial.kernel.listed.rule,
+                shape=trial.shape,
+                platform=platform_of(trial.kernel.library),
+                compiled_by=compiled_by,
+            )
+        )
+        progress.show_counted("trials", spent, opened.trials)
+
+    with contextlib.ExitStack() as stack:
+        while spent < opened.trials:
+            trials = next_trials(opened.kernels, opened.records(), opened.trials - spent)
+            if not trials:
+                break
+            if alone and not spent:
+                stack.enter_context(measuring_here(opened.store.root / "tuning", waits=note))
+            before = spent
+            result = opened.builder.measure(trials, seconds=request.seconds, alone=alone, measured=measured)
+            if result.interrupted or spent == before:
+                raise result.error() or BuildError("no candidate could be measured")
+    return spent
+
+
+def _send(opened: OpenTuning, request: TuneRequest, options: GlobalOptions) -> None:
+    """Send what the remote cache does not have, if it may be written."""
+    remote = opened.builder.remote
+    if remote is None or not remote.configuration.policy.sends:
+        return
+    workspace = opened.builder.workspace
+    with remote_logs(workspace, remote, request.disk_cache, opened.platforms, options.note) as logs:
+        try:
+            for log in logs:
+                log.add(opened.store.records(log.platform))
+        except CacheError as error:
+            options.note(f"the records stay in the disk cache, and are sent by the next tune: {error.message}")
+
+
+def _trials(request: TuneRequest, loaded: LoadedWorkspace, analysis: Analysis) -> int:
+    if request.trials is not None:
+        return request.trials
+    owners = {library.owner for library in libraries_of(analysis)}
+    named = [trials_of(tuning_of(target)) for label, target in loaded.targets.items() if str(label) in owners]
+    return sum(named) or DEFAULT_TRIALS

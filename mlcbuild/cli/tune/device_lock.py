@@ -1,0 +1,36 @@
+"""One measurement at a time on a machine, whoever tunes there."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mlcbuild.errors import LocalEnvironmentError
+from mlcbuild.regular_files import open_regular
+
+
+@contextmanager
+def measuring_here(folder: Path, *, waits: Callable[[str], object]) -> Iterator[None]:
+    """Hold the lock of this machine's devices, which lies in a folder of the user's. The kernel frees it when the
+    process ends. Raises LocalEnvironmentError where it cannot be opened."""
+    path = folder / "measuring.lock"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = open_regular(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise LocalEnvironmentError(
+            f"the lock {path} cannot be opened: {error.strerror or error}",
+            advice=("check the owner and mode of that path",),
+        ) from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            waits("waiting for another process that measures on this machine")
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,57 @@
+"""ListCandidates: which shapes a kernel can have, for `mlcbuild tune`; no build has it.
+
+Reads `kernel` (the canonical JSON of `passes.canonical_kernel`); writes `candidates`
+(`runtime.measuring.candidate_list`): the name of the kernel's rule, its shapes, and the tensors that it takes. A kernel
+that leaves nothing to choose, or that takes more than tensors whose sizes are numbers or names, has no shapes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+from mlcbuild.compiler import canonical_file
+from mlcbuild.compiler import target as targets
+from mlcbuild.compiler.kernels.scheduling import Scheduling, shapes_of
+from mlcbuild.runtime.measuring.candidate_list import Argument, CandidateList
+
+
+def run(*, kernel: Path, candidates: Path, target: dict[str, Any], backend: Scheduling) -> None:
+    """Raises StageError for what is no target, or a file that is no kernel."""
+    unscheduled = canonical_file.read(kernel)
+    parsed = targets.parse(target)
+    arguments = _arguments(unscheduled.function)
+    found = CandidateList(kernel=unscheduled.name)
+    if arguments is not None:
+        with parsed:
+            shapes = shapes_of(unscheduled.function, parsed, backend.rules)
+        if len(shapes) > 1:
+            found = CandidateList(
+                kernel=unscheduled.name,
+                rule=shapes[0].rule,
+                shapes=tuple(each.shape for each in shapes),
+                arguments=arguments,
+            )
+    candidates.write_text(found.to_json(), encoding="utf-8")
+
+
+def _arguments(func: tirx.PrimFunc) -> tuple[Argument, ...] | None:
+    """None where a parameter is no tensor, or a size is computed of others."""
+    found = []
+    for parameter in func.params:
+        shape = getattr(parameter, "shape", None)
+        if shape is None:
+            return None
+        sizes: list[int | str] = []
+        for size in shape:
+            if isinstance(size, int | tirx.IntImm):
+                sizes.append(int(size))
+            elif isinstance(size, tvm.ir.Var):
+                sizes.append(str(size.name))
+            else:
+                return None
+        found.append(Argument(shape=tuple(sizes), dtype=str(parameter.dtype)))
+    return tuple(found)

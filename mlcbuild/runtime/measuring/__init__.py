@@ -1,0 +1,1 @@
+"""Measures kernels: needs libraries and TVM's runtime, no compiler."""

@@ -1,0 +1,152 @@
+"""ListCandidates, LinkKernel and TuneKernel: what is measured of candidates that are right, wrong, crash or hang."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tvm.tirx.script.builder as T  # noqa: N812
+from tvm import tirx
+
+from mlcbuild.compiler import ir
+from mlcbuild.compiler.backends.cpu.link import LINKING
+from mlcbuild.compiler.backends.cpu.schedule import SCHEDULING
+from mlcbuild.compiler.kernels.building import replace_body, statement
+from mlcbuild.compiler.passes.canonical_kernel import canonicalize
+from mlcbuild.compiler.stages import compile_kernel, link_kernel, list_candidates, schedule_kernel, tune_kernel
+from mlcbuild.errors import StageError
+from mlcbuild.runtime.measuring.candidate_list import CandidateList
+from mlcbuild.runtime.measuring.measurement import Measurement, from_json
+from tests.compiler.kernel_running import packed_product
+from tests.compiler.pipeline import CPU_TARGET
+
+SIZES = [{"v0": 3}]
+
+
+class Bench:
+    """A kernel's files below a folder."""
+
+    def __init__(self, folder: Path, func: tirx.PrimFunc) -> None:
+        self.folder = folder
+        kernel = canonicalize(func)
+        self.name = kernel.name
+        (folder / "kernel.json").write_bytes(kernel.data)
+        list_candidates.run(
+            kernel=folder / "kernel.json",
+            candidates=folder / "candidates.json",
+            target=dict(CPU_TARGET),
+            backend=SCHEDULING,
+        )
+        self.listed = CandidateList.read(json.loads((folder / "candidates.json").read_text()))
+
+    def library(self, name: str, shape: Any = None, body: Any = None) -> Path:
+        """The kernel with a shape, or with another body than its own, as a library."""
+        scheduled = self.folder / f"{name}.json"
+        schedule_kernel.run(
+            kernel=self.folder / "kernel.json",
+            scheduled=scheduled,
+            signature=self.folder / f"{name}.signature.json",
+            target=dict(CPU_TARGET),
+            optimized=True,
+            backend=SCHEDULING,
+            tuned=None if shape is None else {"rule": self.listed.rule, "shape": shape, "record": ""},
+        )
+        if body is not None:
+            module = ir.load_module(scheduled)
+            ((variable, func),) = module.functions_items()
+            module[variable] = replace_body(func, statement(body))
+            ir.save_module(module, scheduled)
+        compile_kernel.run(scheduled=scheduled, object=self.folder / f"{name}.o", target=dict(CPU_TARGET))
+        library = self.folder / f"{name}.so"
+        link_kernel.run(objects=[self.folder / f"{name}.o"], library=library, target=dict(CPU_TARGET), backend=LINKING)
+        return library
+
+    def tune(self, candidate: Path, untuned: Path, *, sizes: Any = None, seconds: float = 60.0) -> list[Measurement]:
+        tune_kernel.run(
+            candidate=candidate,
+            untuned=untuned,
+            candidates=self.folder / "candidates.json",
+            measured=self.folder / "measured.json",
+            sizes=sizes if sizes is not None else SIZES,
+            seconds=seconds,
+        )
+        return list(from_json((self.folder / "measured.json").read_bytes()))
+
+
+def _calls(function: str) -> Any:
+    return lambda: T.evaluate(T.call_extern("int32", function))
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    return Bench(tmp_path_factory.mktemp("bench"), packed_product(64, 256, None))
+
+
+@pytest.fixture(scope="module")
+def untuned(bench: Bench) -> Path:
+    return bench.library("untuned")
+
+
+def test_a_candidate_is_measured_beside_the_default(bench: Bench, untuned: Path) -> None:
+    assert bench.listed.rule == "cpu.matmul"
+    assert bench.listed.unknown_sizes == ("v0",)
+    assert bench.listed.shapes[0] == {"tile": 8, "vectors": 4, "rows": 2}
+    candidate = bench.library("candidate", bench.listed.shapes[-1])
+    assert candidate.read_bytes() != untuned.read_bytes()
+    found = bench.tune(candidate, untuned, sizes=[{"v0": 3}, {"v0": 40}])
+    assert [dict(each.sizes) for each in found] == [{"v0": 3}, {"v0": 40}]
+    for each in found:
+        assert each.outcome == "measured", each.message
+        assert 0 < each.seconds < 1
+        assert 0 < each.untuned_seconds < 1
+        assert each.calls >= 5
+        assert each.device.name
+        assert each.device.threads >= 1
+    assert found[1].seconds > found[0].seconds, "ten times the work takes longer"
+
+
+def test_a_candidate_that_computes_something_else_is_wrong(bench: Bench, untuned: Path) -> None:
+    (found,) = bench.tune(bench.library("wrong", body=lambda: T.evaluate(T.int32(0))), untuned)
+    assert found.outcome == "wrong"
+    assert "of the largest" in found.message
+    assert found.seconds == 0
+
+
+def test_a_candidate_that_crashes_costs_itself_alone(bench: Bench, untuned: Path) -> None:
+    (found,) = bench.tune(bench.library("crash", body=_calls("abort")), untuned, sizes=[{"v0": 3}, {"v0": 4}])
+    assert (found.outcome, found.message) == ("crashed", "it was killed by SIGABRT")
+    assert bench.tune(untuned, untuned)[0].outcome == "measured"
+
+
+def test_a_candidate_that_hangs_is_stopped(bench: Bench, untuned: Path) -> None:
+    (found,) = bench.tune(bench.library("hang", body=_calls("pause")), untuned, seconds=1.5)
+    assert (found.outcome, found.message) == ("timed out", "it took more than 1.5 s")
+
+
+def test_a_library_that_does_not_load_is_told(bench: Bench, untuned: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.so"
+    broken.write_bytes(untuned.read_bytes()[:1000])
+    (found,) = bench.tune(broken, untuned)
+    assert found.outcome == "crashed"
+    assert found.message
+
+
+def test_a_kernel_that_leaves_no_choice_has_no_candidates(tmp_path: Path) -> None:
+    func = packed_product(24, 160, 1).with_attr("tirx.is_scheduled", True)
+    assert Bench(tmp_path, func).listed.shapes == ()
+
+
+def test_a_file_that_lists_no_candidates_is_told(bench: Bench, untuned: Path, tmp_path: Path) -> None:
+    for text in ("{}", '{"version": 2}', "[]", "x"):
+        (tmp_path / "c.json").write_text(text)
+        with pytest.raises(StageError, match=r"c\.json"):
+            tune_kernel.run(
+                candidate=untuned,
+                untuned=untuned,
+                candidates=tmp_path / "c.json",
+                measured=tmp_path / "m.json",
+                sizes=SIZES,
+                seconds=1,
+            )

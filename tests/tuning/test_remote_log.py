@@ -1,0 +1,92 @@
+"""Records in a remote cache: what two tuners add at once is all there, and what is broken there is passed over."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mlcbuild.cache.digest import DigestFunction
+from mlcbuild.cache.disk import DiskStore
+from mlcbuild.cache.remote.configuration import RemoteConfiguration
+from mlcbuild.cache.remote.opening import open_remote
+from mlcbuild.cache.remote.policy import RemotePolicy, RemoteRole, Upload
+from mlcbuild.tuning.record import Record
+from mlcbuild.tuning.remote_log import RemoteLog
+from tests.remote import http_server
+from tests.tuning.recorded import PLATFORM, record
+
+BLAKE3 = DigestFunction.BLAKE3
+WRITES = RemotePolicy(role=RemoteRole.READ_WRITE, upload=Upload.RESULTS)
+
+
+@contextmanager
+def log_of(folder: Path, address: str, policy: RemotePolicy = WRITES) -> Iterator[RemoteLog]:
+    """The log as a machine with a disk cache of its own sees it."""
+    remote = open_remote(RemoteConfiguration(address=address, policy=policy), BLAKE3)
+    assert remote is not None
+    remote.start(lambda _: None)
+    store = DiskStore(folder, BLAKE3)
+    try:
+        yield RemoteLog(remote=remote, store=store, of_bytes=BLAKE3.of_bytes, platform=PLATFORM)
+    finally:
+        remote.close()
+        store.release()
+
+
+def _read(folder: Path, address: str) -> set[Record]:
+    with log_of(folder, address) as log:
+        return set(log.read())
+
+
+def test_what_one_machine_adds_others_read(tmp_path: Path) -> None:
+    first, second = record(), record(seconds=0.25)
+    with http_server.running() as server:
+        with log_of(tmp_path / "a", server.address) as log:
+            assert log.read() == ()
+            assert log.add([first]) == 1
+            assert log.add([first]) == 0, "it is there"
+        with log_of(tmp_path / "b", server.address) as log:
+            assert log.read() == (first,)
+            assert log.add([first, second]) == 1
+        assert _read(tmp_path / "c", server.address) == {first, second}
+
+
+def test_two_tuners_that_add_at_once_lose_nothing(tmp_path: Path) -> None:
+    given = [record(seconds=0.001 * number) for number in range(1, 13)]
+    with http_server.running() as server:
+
+        def add(name: str, part: list[Record]) -> None:
+            with log_of(tmp_path / name, server.address) as log:
+                for each in part:
+                    log.add([each])
+
+        threads = [threading.Thread(target=add, args=(name, given[start::2])) for start, name in enumerate("ab")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert _read(tmp_path / "c", server.address) == set(given)
+
+
+def test_a_segment_that_is_gone_or_damaged_hides_no_other(tmp_path: Path) -> None:
+    given = [record(seconds=0.1 * number) for number in range(1, 4)]
+    with http_server.running() as server:
+        with log_of(tmp_path / "a", server.address) as log:
+            for each in given:
+                assert log.add([each]) == 1
+        first, second, *_ = [path for path in server.blobs if "/ac/" in path]
+        del server.blobs[first]
+        server.blobs[second] = server.blobs[second][:-20]
+        assert len(_read(tmp_path / "b", server.address)) == 1
+        with log_of(tmp_path / "a", server.address) as log:
+            assert log.add(given) == 2, "whoever has them sends them again"
+        assert _read(tmp_path / "c", server.address) == set(given)
+
+
+def test_who_may_not_write_reads_and_sends_nothing(tmp_path: Path) -> None:
+    with http_server.running() as server:
+        with log_of(tmp_path / "a", server.address, RemotePolicy(role=RemoteRole.READ)) as log:
+            assert log.add([record()]) == 0
+        assert not server.blobs
