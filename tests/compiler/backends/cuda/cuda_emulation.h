@@ -261,42 +261,52 @@ static void mlcbuild_multiply_accumulate(void* sums, unsigned a0, unsigned a1, u
 }
 
 // A block of a cluster computes what the others would, too, and so finds all sums in its own memory.
-static void multiply_tile(int count, float* d, const half* vectors, const unsigned* words, const half* scales,
-                          int vectors_left, int rows_left, int k, int offset) {
+template <typename Weight>
+static void multiply_tile(int count, void* sums, const void* vectors, int vectors_left, int rows_left, int k,
+                          Weight weight) {
   int thread = threadIdx.y * 32 + threadIdx.x, g = threadIdx.x / 4, t = threadIdx.x % 4;
   for (int i = 0; i < count / 2; ++i) {
     int vector = i / 4 * 8 + t * 2 + i % 2, row = thread / 32 * 16 + g + i / 2 % 2 * 8;
     if (vector >= vectors_left || row >= rows_left) continue;
     float total = 0;
-    for (int j = 0; j < k; ++j) {
-      half whole = (half)((int)(words[(row * k + j) / 8] >> j % 8 * 4 & 15) - offset);
-      total += (float)(half)(whole * scales[(row * k + j) / 32]) * (float)vectors[(long)vector * k + j];
-    }
-    d[i] += total;
+    for (int j = 0; j < k; ++j) total += (float)weight(row * k + j) * (float)((const half*)vectors)[(long)vector * k + j];
+    ((float*)sums)[i] += total;
   }
 }
-static void lay_sums_out(int count, const float* d, float* shared, int stride) {
+static void lay_sums_out(int count, const void* sums, void* shared, int stride) {
   int thread = threadIdx.y * 32 + threadIdx.x, g = threadIdx.x / 4, t = threadIdx.x % 4;
   for (int i = 0; i < count / 2; ++i)
-    shared[(i / 4 * 8 + t * 2 + i % 2) * stride + thread / 32 * 16 + g + i / 2 % 2 * 8] = d[i];
+    ((float*)shared)[(i / 4 * 8 + t * 2 + i % 2) * stride + thread / 32 * 16 + g + i / 2 % 2 * 8] =
+        ((const float*)sums)[i];
   __syncthreads();
 }
-#define EMULATED_TILE(count, shape)                                                                                 \
-  static void mlcbuild_multiply_tile_##shape(void* sums, void*, const void* vectors, const void* words,             \
-                                             const void* scales, int vectors_left, int rows_left, int, int, int k,  \
-                                             int offset) {                                                          \
-    multiply_tile(count, (float*)sums, (const half*)vectors, (const unsigned*)words, (const half*)scales,           \
-                  vectors_left, rows_left, k, offset);                                                              \
-  }                                                                                                                 \
-  static void mlcbuild_lay_sums_out_##shape(void* sums, void* shared, int) {                                        \
-    lay_sums_out(count, (const float*)sums, (float*)shared, 132);                                                   \
-  }                                                                                                                 \
-  static void mlcbuild_total_##shape(void* totals, void* shared, int vector, int row, int) {                        \
-    memcpy(totals, (const float*)shared + vector * 132 + row, 16);                                                  \
+#define EMULATED_SUMS(count, shape)                                                                      \
+  static void mlcbuild_lay_sums_out_##shape(void* sums, void* shared, int) {                             \
+    lay_sums_out(count, sums, shared, 132);                                                              \
+  }                                                                                                      \
+  static void mlcbuild_total_##shape(void* totals, void* shared, int vector, int row, int) {             \
+    memcpy(totals, (const float*)shared + vector * 132 + row, 16);                                       \
   }
-EMULATED_TILE(64, 64_2_4)
-EMULATED_TILE(128, 128_2_4)
-EMULATED_TILE(256, 256_2_4)
+#define EMULATED_TILE(count)                                                                             \
+  static void mlcbuild_multiply_tile_packed_##count##_2_4(                                               \
+      void* sums, void*, const void* vectors, const void* words, const void* scales, int vectors_left,   \
+      int rows_left, int, int, int k, int offset) {                                                      \
+    multiply_tile(count, sums, vectors, vectors_left, rows_left, k, [&](int place) {                     \
+      half whole = (half)((int)(((const unsigned*)words)[place / 8] >> place % 8 * 4 & 15) - offset);    \
+      return (half)(whole * ((const half*)scales)[place / 32]);                                          \
+    });                                                                                                  \
+  }                                                                                                      \
+  static void mlcbuild_multiply_tile_halves_##count##_2_4(                                               \
+      void* sums, void*, const void* vectors, const void* matrix, int vectors_left, int rows_left, int,  \
+      int, int k) {                                                                                      \
+    multiply_tile(count, sums, vectors, vectors_left, rows_left, k,                                      \
+                  [&](int place) { return ((const half*)matrix)[place]; });                              \
+  }                                                                                                      \
+  EMULATED_SUMS(count, packed_##count##_2_4)                                                             \
+  EMULATED_SUMS(count, halves_##count##_2_4)
+EMULATED_TILE(64)
+EMULATED_TILE(128)
+EMULATED_TILE(256)
 static void mlcbuild_leave_cluster_of_2() {}
 static void mlcbuild_leave_cluster_of_4() {}
 static void mlcbuild_leave_cluster_of_8() {}

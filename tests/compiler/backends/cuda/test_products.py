@@ -159,9 +159,15 @@ def test_a_shape_of_a_tile_that_is_none_is_refused(vectors: int, stages: int, cl
 
 
 @needs_gxx
-@pytest.mark.parametrize(("n", "k", "rows"), [(64, 512, 1), (72, 96, 3), (160, 576, 70)])
-def test_a_matrix_of_halves_times_any_number_of_vectors_is_right(tmp_path: Path, n: int, k: int, rows: int) -> None:
-    scheduled = schedule_matmul(plain_product(n, k, None, dtype="float16"), TARGET)
+@pytest.mark.parametrize(
+    ("n", "k", "rows", "target"),
+    [(64, 512, 1, TARGET), (72, 96, 3, TARGET), (160, 576, 70, TARGET), (136, 192, 70, TARGET_90A)],
+    ids=["one", "few", "many", "many, by warpgroups"],
+)
+def test_a_matrix_of_halves_times_any_number_of_vectors_is_right(
+    tmp_path: Path, n: int, k: int, rows: int, target: tvm.target.Target
+) -> None:
+    scheduled = schedule_matmul(plain_product(n, k, None, dtype="float16"), target)
     assert scheduled is not None
     random = np.random.default_rng(0)
     x = random.standard_normal((1, rows, k)).astype(np.float16)

@@ -1,4 +1,4 @@
-"""A packed matrix times many vectors by warpgroups (`tile_product_text`): prefill and batches on sm_90a.
+"""A matrix of halves or packed integers times many vectors, by warpgroups (`tile_product_text`): for sm_90a.
 
 A block computes 128 rows for the vectors of its tile. Where there are too few tiles for all multiprocessors, the blocks
 of a cluster share the places of the rows.
@@ -32,8 +32,10 @@ _MULTIPROCESSORS = 132  # of an H100 or H200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TileShape:
-    """How a product is shared out: vectors of a block, steps on their way, and blocks that share the places of a
-    row."""
+    """How a product is shared out: vectors of a block, steps on their way, and blocks that share the places of a row.
+
+    Raises ValueError for shapes that the kernel does not have: all threads store a share of the vectors.
+    """
 
     vectors: int
     stages: int = 4
@@ -70,8 +72,8 @@ def _cluster(blocks: int, steps: int, places: int) -> int:
 
 
 def fits(product: MatrixProduct) -> bool:
-    """Whether the matrix is packed integers, with rows of whole steps, and vectors lie one behind the other."""
-    if not isinstance(product.matrix, PackedMatrix) or not operands.fits(product):
+    """Whether the matrix has rows of whole steps, and vectors lie one behind the other."""
+    if not operands.fits(product):
         return False
     axis = next((place for place, index in enumerate(product.x_indices) if index is None), len(product.x_indices))
     between: list[Any] = list(product.x.shape)[axis + 1 : -1]
@@ -100,29 +102,30 @@ def _block(
     thread: Expression,
 ) -> None:
     matrix: Any = product.matrix
-    text = tile_product_text.text(shape.vectors, _WARPGROUPS, shape.stages)
-    name = tile_product_text.name(shape.vectors, _WARPGROUPS, shape.stages)
-    size = tile_product_text.shared_bytes(shape.vectors, _ROWS, shape.stages)
+    packed = isinstance(matrix, PackedMatrix)
+    text = tile_product_text.text(shape.vectors, _WARPGROUPS, shape.stages, packed=packed)
+    name = tile_product_text.name(shape.vectors, _WARPGROUPS, shape.stages, packed=packed)
+    size = tile_product_text.shared_bytes(shape.vectors, _ROWS, shape.stages, packed=packed)
     shared = T.alloc_buffer((size,), "uint8", scope="shared.dyn")
     sums = T.alloc_buffer((shape.vectors // 2,), "float32", scope="local")
     gpu.fill(sums, T.float32(0), shape.vectors // 2)
     # TVM makes a buffer as large as it sees it used. No step's copy reaches the last byte.
     store(shared, T.uint8(0), size - 1)
     steps = product.k // tile_product_text.STEP // shape.cluster
+    stored = (matrix.words, matrix.scales) if packed else (matrix,)
     T.evaluate(
         T.cuda.func_call(
             f"mlcbuild_multiply_tile_{name}",
             gpu.at(sums, 0),
             gpu.at(shared, 0),
             T.address_of(product.x_at(first_vector, T.int32(0))),
-            gpu.at(matrix.words, first, 0),
-            gpu.at(matrix.scales, first, 0),
+            *(gpu.at(each, first, 0) for each in stored),
             tirx.Cast("int32", product.rows - first_vector),
             product.n - first,
             rank * steps,
             T.int32(steps),
             T.int32(product.k),
-            T.int32(int(matrix.offset)),
+            *((T.int32(int(matrix.offset)),) if packed else ()),
             source_code=text,
         )
     )

@@ -1,5 +1,5 @@
-"""CUDA text of a product by warpgroups, which sm_90a alone has (PTX ISA, `wgmma`): packed integers in registers times
-halves in shared memory.
+"""CUDA text of a product by warpgroups, which sm_90a alone has (PTX ISA, `wgmma`): packed integers in registers, or
+halves in shared memory, times halves in shared memory.
 
 A warpgroup multiplies tiles of 64 rows of the matrix with all vectors of its block; a step is 64 places of a row.
 Copies of the next steps are on their way while one is used (`cp.async`). Of a step, vectors lie in shared memory in the
@@ -25,34 +25,35 @@ _ALIGNMENT = 1024  # of a step's vectors, for the swizzle
 _PADDING = 4  # floats behind a vector's sums, so that threads that store together meet no bank of shared memory twice
 
 
-def stage_bytes(vectors: int, rows: int) -> int:
-    """What a step takes in shared memory: vectors, words, and two scales a row."""
-    return -(-(vectors * STEP * 2 + rows * STEP // 2 + rows * 4) // _ALIGNMENT) * _ALIGNMENT
+def _stage_bytes(vectors: int, rows: int, *, packed: bool) -> int:
+    """What a step takes in shared memory: vectors, and halves, or words and two scales a row."""
+    matrix = rows * STEP // 2 + rows * 4 if packed else rows * STEP * 2
+    return -(-(vectors * STEP * 2 + matrix) // _ALIGNMENT) * _ALIGNMENT
 
 
-def shared_bytes(vectors: int, rows: int, stages: int) -> int:
+def shared_bytes(vectors: int, rows: int, stages: int, *, packed: bool) -> int:
     """The shared memory of a block: the steps on their way, and later the sums."""
-    return max(stages * stage_bytes(vectors, rows), vectors * (rows + _PADDING) * 4) + _ALIGNMENT
+    return max(stages * _stage_bytes(vectors, rows, packed=packed), vectors * (rows + _PADDING) * 4) + _ALIGNMENT
 
 
-def name(vectors: int, warpgroups: int, stages: int) -> str:
+def name(vectors: int, warpgroups: int, stages: int, *, packed: bool) -> str:
     """How the functions of a shape end."""
-    return f"{vectors}_{warpgroups}_{stages}"
+    return f"{'packed' if packed else 'halves'}_{vectors}_{warpgroups}_{stages}"
 
 
-def text(vectors: int, warpgroups: int, stages: int) -> str:
+def text(vectors: int, warpgroups: int, stages: int, *, packed: bool) -> str:
     """The functions `mlcbuild_multiply_tile_…`, `mlcbuild_lay_sums_out_…` and `mlcbuild_total_…` of a shape."""
     rows = TILE_ROWS * warpgroups
     values = {
-        "NAME": name(vectors, warpgroups, stages),
+        "NAME": name(vectors, warpgroups, stages, packed=packed),
         "VECTORS": vectors,
         "ROWS": rows,
         "THREADS": 128 * warpgroups,
         "STAGES": stages,
-        "STAGE": stage_bytes(vectors, rows),
+        "STAGE": _stage_bytes(vectors, rows, packed=packed),
         "STRIDE": rows + _PADDING,
     }
-    made = _MULTIPLY
+    made = (_MULTIPLY_PACKED if packed else _MULTIPLY_HALVES) + _ADD_UP
     for key, value in values.items():
         made = made.replace(f"${key}", str(value))
     guard = f"MLCBUILD_TILE_PRODUCT_{values['NAME']}"
@@ -64,14 +65,19 @@ def _wgmma(vectors: int) -> str:
     sums = ", ".join(f"%{number}" for number in range(count))
     operands = ", ".join(f'"+f"(d[{number}])' for number in range(count))
     a = ", ".join(f"%{count + number}" for number in range(4))
+    instruction = f"wgmma.mma_async.sync.aligned.m64n{vectors}k16.f32.f16.f16 {{{sums}}}"
     return f"""
 #ifndef MLCBUILD_WGMMA_{vectors}
 #define MLCBUILD_WGMMA_{vectors}
 __device__ __forceinline__ void mlcbuild_wgmma_{vectors}(float* d, const unsigned* a, unsigned long long b) {{
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n{vectors}k16.f32.f16.f16 {{{sums}}}, {{{a}}}, %{count + 4}, 1, 1, 1, 0;"
-      : {operands}
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  asm volatile("{instruction}, {{{a}}}, %{count + 4}, 1, 1, 1, 0;"
+               : {operands}
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}}
+__device__ __forceinline__ void mlcbuild_wgmma_{vectors}(float* d, unsigned long long a, unsigned long long b) {{
+  asm volatile("{instruction}, %{count}, %{count + 1}, 1, 1, 1, 0, 0;"
+               : {operands}
+               : "l"(a), "l"(b));
 }}
 #endif
 """
@@ -107,13 +113,17 @@ __device__ __forceinline__ unsigned mlcbuild_two_of(unsigned word, unsigned sele
   asm("mul.f16x2 %0, %0, %1;" : "+r"(v) : "r"(scale));
   return v;
 }
+// Rows of 128 bytes, eight of them 1,024 bytes apart from the next eight, in the 128-byte swizzle.
+__device__ __forceinline__ unsigned long long mlcbuild_rows_at(unsigned from) {
+  return (from & 0x3ffff) >> 4 | 1ull << 16 | 64ull << 32 | 1ull << 62;
+}
 __device__ __forceinline__ void mlcbuild_cluster_barrier() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 #endif
 """
 
-_MULTIPLY = r"""
+_MULTIPLY_PACKED = r"""
 __device__ __forceinline__ void mlcbuild_multiply_tile_$NAME(
     void* sums, void* shared, const void* vectors, const void* words, const void* scales, int vectors_left,
     int rows_left, int first_step, int steps, int k, int offset) {
@@ -167,8 +177,7 @@ __device__ __forceinline__ void mlcbuild_multiply_tile_$NAME(
     }
   };
   auto multiply = [&](const unsigned* a) {
-    // Rows of 128 bytes, eight of them 1,024 bytes apart from the next eight, in the 128-byte swizzle.
-    const unsigned long long b = (reading & 0x3ffff) >> 4 | 1ull << 16 | 64ull << 32 | 1ull << 62;
+    const unsigned long long b = mlcbuild_rows_at(reading);
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
     for (int s = 0; s < 4; ++s) mlcbuild_wgmma_$VECTORS(d, a + 4 * s, b + 2 * s);
@@ -209,6 +218,63 @@ __device__ __forceinline__ void mlcbuild_multiply_tile_$NAME(
   asm volatile("cp.async.wait_group 0;" ::: "memory");
   __syncthreads();
 }
+"""
+
+_MULTIPLY_HALVES = r"""
+__device__ __forceinline__ void mlcbuild_multiply_tile_$NAME(
+    void* sums, void* shared, const void* vectors, const void* matrix, int vectors_left, int rows_left, int first_step,
+    int steps, int k) {
+  float* d = (float*)sums;
+  const int thread = threadIdx.y * 32 + threadIdx.x, row = thread >> 3;
+  const unsigned base = mlcbuild_aligned(shared), own_rows = $VECTORS * 128 + (thread >> 7) * 64 * 128;
+  const long long place = ((long long)row * k + first_step * 64 + (thread & 7) * 8) * 2;
+  const char *from_x = (const char*)vectors + place, *from_a = (const char*)matrix + place;
+  const unsigned at = row * 128 + (((thread & 7) ^ (row & 7)) << 4);
+  unsigned writing = base, reading = base;
+  int copied = 0;
+  auto copy = [&]() {
+    if (copied < steps) {
+#pragma unroll
+      for (int i = 0; i < $VECTORS; i += $THREADS / 8)
+        mlcbuild_copy_async_16(writing + at + i * 128, from_x + (long long)i * k * 2, row + i < vectors_left);
+#pragma unroll
+      for (int i = 0; i < $ROWS; i += $THREADS / 8)
+        mlcbuild_copy_async_16(
+            writing + $VECTORS * 128 + at + i * 128, from_a + (long long)i * k * 2, row + i < rows_left);
+      from_x += 128; from_a += 128; ++copied;
+      writing = writing == base + $STAGE * ($STAGES - 1) ? base : writing + $STAGE;
+    }
+    asm volatile("cp.async.commit_group;");
+  };
+  // All have then ended the step before the last one, whose place the next copy takes.
+  auto multiply = [&]() {
+    asm volatile("cp.async.wait_group %0;" ::"n"($STAGES - 3) : "memory");
+    __syncthreads();
+    copy();
+    const unsigned long long a = mlcbuild_rows_at(reading + own_rows), b = mlcbuild_rows_at(reading);
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+    for (int s = 0; s < 4; ++s) mlcbuild_wgmma_$VECTORS(d, a + 2 * s, b + 2 * s);
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    reading = reading == base + $STAGE * ($STAGES - 1) ? base : reading + $STAGE;
+  };
+#pragma unroll
+  for (int s = 0; s < $STAGES - 2; ++s) copy();
+#pragma unroll 1
+  for (int step = 0; step + 1 < steps; ++step) {
+    multiply();
+    asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+  }
+  multiply();
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#pragma unroll
+  for (int i = 0; i < $VECTORS / 2; ++i) asm volatile("" : "+f"(d[i])::"memory");
+  asm volatile("cp.async.wait_group 0;" ::: "memory");
+  __syncthreads();
+}
+"""
+
+_ADD_UP = r"""
 // Sums of all threads, [vector][row], for the block, or for all blocks of its cluster.
 __device__ __forceinline__ void mlcbuild_lay_sums_out_$NAME(void* sums, void* shared, int cluster) {
   const float* d = (const float*)sums;
