@@ -11,12 +11,12 @@ from mlcbuild.rules.providers import ModelInfo
 from mlcbuild.rules.rule import RuleContext
 
 
-def check_exact(context: RuleContext, quantization: str, *, format_name: str) -> None:
-    """Report a scheme whose weights the format cannot say without rounding them again."""
-    from mlcbuild.compiler.formats.exact_forms import exact_form
+def check_gguf_quantization(context: RuleContext, quantization: str) -> None:
+    """Report a scheme whose weights a GGUF file cannot say without rounding them again."""
+    from mlcbuild.compiler.formats.exact_forms import check_gguf_scheme
 
     try:
-        exact_form(schemes.scheme(quantization), format_name=format_name)
+        check_gguf_scheme(schemes.scheme(quantization))
     except StageError as error:
         context.report_illegal(error.message, attribute="quantization", advice=error.advice)
 

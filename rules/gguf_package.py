@@ -9,7 +9,7 @@ from mlcbuild.engine.action import Artifact
 from mlcbuild.rules.automatic_precision import automatic_attributes, automatic_precision
 from mlcbuild.rules.calibration import calibration_attributes
 from mlcbuild.rules.configured_model import ConfiguredModel, configure
-from mlcbuild.rules.exact_formats import check_exact, check_gguf
+from mlcbuild.rules.exact_formats import check_gguf, check_gguf_quantization
 from mlcbuild.rules.families import family_plugins
 from mlcbuild.rules.precision import QUANTIZATION
 from mlcbuild.rules.providers import FilesInfo, ModelInfo, WeightsInfo
@@ -26,7 +26,7 @@ def implement(context: RuleContext) -> Providers:
     automatic = automatic_precision(context, model)
     configured = configure(context, model, quantization=None if automatic is None else automatic.precision)
     for scheme in configured.precision.names:
-        check_exact(context, scheme, format_name="GGUF")
+        check_gguf_quantization(context, scheme)
     weights = quantize(context, model, configured, automatic=automatic, encode="raw")
     name = f"{context.label.name.rpartition('/')[2]}.gguf"
     written = _write(context, model, configured, weights)

@@ -32,7 +32,8 @@ class GGUFCase:
     """A file of an architecture: the `config.json` that it stands for, metadata beside those that all decoders share
     (None for those of them that it lacks), and tensors beside the model's parameters. `kind` is the type of its
     matrices whose names match `stored_so`; with `fused_experts`, gate and up of experts are one; with `half_norms`,
-    norms are numbers that float16 has, so that packages have the same. `context` is how much text llama.cpp makes room
+    norms are numbers that float16 has, so that packages have the same; `others` are types of matrices by patterns of
+    their names. `context` is how much text llama.cpp makes room
     for: some models rotate otherwise where it is longer than a length. `overrides` are a library's, for the same
     reason.
 
@@ -52,6 +53,7 @@ class GGUFCase:
     reason: str = ""
     fused_experts: bool = False
     half_norms: bool = False
+    others: Mapping[str, str] = field(default_factory=dict)
     in_ci: bool = False
 
 
@@ -865,7 +867,8 @@ def file_of(path: Path, case: GGUFCase, *, seed: int = 0, chat_template: str = "
         elif case.kind == "F32" or numbers.ndim == 1 or not re.fullmatch(case.stored_so, layout.name):
             writer.add_tensor(layout.name, numbers)
         else:
-            kind = gguf.GGMLQuantizationType[case.kind]
+            own = (kind for pattern, kind in case.others.items() if re.fullmatch(pattern, layout.name))
+            kind = gguf.GGMLQuantizationType[next(own, case.kind)]
             elements, size = gguf.GGML_QUANT_SIZES[kind]
             stored = quantized(numbers, kind.value, block_elements=elements, block_bytes=size)
             writer.add_tensor(layout.name, stored, raw_dtype=kind)

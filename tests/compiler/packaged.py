@@ -77,9 +77,9 @@ def write_tokenizer(folder: Path, tokenizer: Mapping[str, object], **configurati
     return folder
 
 
-def gguf_of(directory: Path, tokenizer: Path, name: str) -> Path:
+def gguf_of(directory: Path, tokenizer: Path, quantization: str | QuantizationScheme) -> Path:
     """The GGUF file of what `write_weights` wrote."""
-    scheme = schemes.scheme(name)
+    scheme = schemes.scheme(quantization) if isinstance(quantization, str) else quantization
     describe_gguf.run(
         model=directory / "model.json",
         parameters=directory / "parameters.json",

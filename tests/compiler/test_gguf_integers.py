@@ -49,7 +49,10 @@ def test_what_is_kept_stands_for_the_numbers_of_the_file(kind: str, tmp_path: Pa
     source.close()
 
 
-@pytest.mark.parametrize(("kind", "quantization"), [("Q4_0", "q4f16_1"), ("Q4_0", "q4f16_0"), ("Q8_0", "q8f16_1")])
+@pytest.mark.parametrize(
+    ("kind", "quantization"),
+    [("Q4_0", "q4f16_1"), ("Q4_0", "q4f16_0"), ("Q8_0", "q8f16_1"), ("Q8_0", "q8_0_f16")],
+)
 def test_a_gguf_package_of_a_gguf_file_has_its_blocks(
     kind: str, quantization: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

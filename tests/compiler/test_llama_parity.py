@@ -63,7 +63,7 @@ MODELS: dict[str, dict[str, object]] = {
 _OF_SEEN_PARTS = (
     *("q3f16_1", "q4f16_0", "q4bf16_0", "q4f16_2", "q8f16_1", "q8f32_1", "q4f16_autoawq", "q4f16_ft", "q8f16_ft"),
     *("e5m2_e5m2_f16", "fp8_e4m3fn_bf16_block_scale", "fp8_e4m3fn_bf16_channel_scale", "mxfp4_bf16"),
-    "fp8_e4m3fn_bf16_block_scale_static_activation",
+    *("fp8_e4m3fn_bf16_block_scale_static_activation", "q6_k_f16", "q5_k_f16", "q4_k_f16"),
 )
 _PAIRS = {
     *(("grouped-64-tied", quantization) for quantization in schemes.NAMES if quantization not in _OF_SEEN_PARTS),

@@ -25,7 +25,7 @@ from tests.compiler.tiny_models import Array
 
 MATRICES = (ParameterRole.EMBEDDING, ParameterRole.LINEAR, ParameterRole.FINAL_FC)
 TARGET = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3"})
-COLUMNS = 64  # a multiple of every group that has to be whole
+COLUMNS = 256  # a multiple of every group that has to be whole
 ROWS = 8  # a multiple of the rows that share a word
 
 
@@ -92,7 +92,7 @@ class _Restored(nn.Module):
 @pytest.mark.parametrize("role", MATRICES)
 def test_a_kernel_on_a_cpu_reads_the_bits_that_numpy_reads(name: str, role: ParameterRole) -> None:
     scheme = schemes.scheme(name)
-    rows, columns = 48, 192
+    rows, columns = 48, 512
     parameter = matrix((rows, columns), name="layer.weight", role=role)
     random = np.random.default_rng(3)
     sizes = np.exp(random.uniform(-12, 4, (rows, 1)))
@@ -122,12 +122,15 @@ def test_layers_have_the_parameters_that_are_stored(name: str) -> None:
     scheme = schemes.scheme(name)
     reader = schemes.reader(scheme)
     cases = (
-        (Linear(64, 32, reader=reader, name="m"), matrix((32, 64), name="m.weight")),
+        (Linear(COLUMNS, 32, reader=reader, name="m"), matrix((32, COLUMNS), name="m.weight")),
         (
-            Linear(64, 32, reader=reader, name="m", role=ParameterRole.FINAL_FC),
-            matrix((32, 64), name="m.weight", role=ParameterRole.FINAL_FC),
+            Linear(COLUMNS, 32, reader=reader, name="m", role=ParameterRole.FINAL_FC),
+            matrix((32, COLUMNS), name="m.weight", role=ParameterRole.FINAL_FC),
         ),
-        (Embedding(32, 64, reader=reader, name="m"), matrix((32, 64), name="m.weight", role=ParameterRole.EMBEDDING)),
+        (
+            Embedding(32, COLUMNS, reader=reader, name="m"),
+            matrix((32, COLUMNS), name="m.weight", role=ParameterRole.EMBEDDING),
+        ),
     )
     for layer, parameter in cases:
         found = [(f"m.{own}", tuple(each.shape), str(each.dtype)) for own, each in layer.named_parameters()]

@@ -16,6 +16,7 @@ from safetensors.numpy import load_file, save_file
 from mlcbuild.compiler.models.checkpoints.operations import Operation, Permute, Reshape, Slice
 from mlcbuild.compiler.models.checkpoints.parameters import CheckpointTensor, Parameter, ParameterList, write_parameters
 from mlcbuild.compiler.models.parameter_role import ParameterRole
+from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 from mlcbuild.compiler.stages import import_weights, index_weights, quantize
 from mlcbuild.errors import StageError
 from mlcbuild.runtime.expected_tensor import ExpectedTensor
@@ -38,9 +39,9 @@ def imported(directory: Path, source: Path, config: Mapping[str, object] = TINY)
     return manifest
 
 
-def quantized(directory: Path, quantization: str, *, encode: str = "raw") -> dict[str, Any]:
+def quantized(directory: Path, quantization: str | QuantizationScheme, *, encode: str = "raw") -> dict[str, Any]:
     manifest = json.loads((directory / "manifest.json").read_text())
-    scheme = schemes.scheme(quantization)
+    scheme = schemes.scheme(quantization) if isinstance(quantization, str) else quantization
     records = []
     for number, shard in enumerate(manifest["shards"]):
         records.append(directory / f"records_{number:05d}.json")

@@ -43,7 +43,7 @@ class ImportedParameters:
         parameter = self._parameter(name)
         shard = self._shard_of(parameter)
         (source, *more) = parameter.sources
-        if more or parameter.operations or shard.has_integers(source.name) or shard.has_floats(source.name):
+        if more or parameter.operations or not shard.is_kept_as_numbers(source.name):
             whole: Array = self.numbers(name)[wanted]
             return whole
         found = np.empty((len(wanted), parameter.shape[1]), np.float32)

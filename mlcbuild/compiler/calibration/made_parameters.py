@@ -7,8 +7,8 @@ parameter is its own one source, and knows of no calibration. Of experts, each i
 Static scales of activations, of a checkpoint or of a method, go on with parameters whose numbers stay.
 
 What stays as it is has the bytes in the end that it would have without calibration: its numbers keep their type, and
-integers and floats of 8 bits of a quantized checkpoint stay such. What operations compute (`1 + w` of some norms) is
-float32 here, and rounded once, by Quantize.
+integers, floats of 8 bits and blocks of a quantized checkpoint stay such. What operations compute (`1 + w` of some
+norms) is float32 here, and rounded once, by Quantize.
 """
 
 from __future__ import annotations
@@ -22,9 +22,18 @@ from typing import Protocol, runtime_checkable
 from mlcbuild.compiler.models.checkpoints.operations import AddOne, LogOfNegative, Stack, UnitRows
 from mlcbuild.compiler.models.checkpoints.parameters import CheckpointTensor, Parameter, ParameterList
 from mlcbuild.compiler.models.parameter_role import ParameterRole
-from mlcbuild.compiler.weights.imported_shard import ACTIVATIONS, SCALES, ZEROS, ImportedShard
+from mlcbuild.compiler.weights.block_types import BLOCK_TYPES
+from mlcbuild.compiler.weights.ggml_blocks import BlockMatrix
+from mlcbuild.compiler.weights.imported_shard import ACTIVATIONS, SCALES, ZEROS, ImportedShard, block_part_of
 from mlcbuild.compiler.weights.integers import IntegerMatrix
-from mlcbuild.compiler.weights.kept_matrices import has_floats, has_integers, kept_floats, kept_integers
+from mlcbuild.compiler.weights.kept_matrices import (
+    has_blocks,
+    has_floats,
+    has_integers,
+    kept_blocks,
+    kept_floats,
+    kept_integers,
+)
 from mlcbuild.compiler.weights.operations import carry_out
 from mlcbuild.compiler.weights.safetensors_file import write_safetensors
 from mlcbuild.compiler.weights.scaled_floats import FloatMatrix
@@ -32,7 +41,7 @@ from mlcbuild.compiler.weights.tensor import BYTES, FLOAT8, Array, Tensor, Tenso
 from mlcbuild.errors import StageError
 
 _COMPUTING = (AddOne, LogOfNegative, UnitRows)  # the operations that do more than move numbers
-Value = Array | IntegerMatrix | FloatMatrix
+Value = Array | IntegerMatrix | FloatMatrix | BlockMatrix
 
 
 def made(listed: ParameterList) -> ParameterList:
@@ -164,14 +173,21 @@ class _AsStored:
     dtype: str
 
 
-_Form = Integers | Numbers | _Floats | _AsStored
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Blocks:
+    """A matrix that stays in blocks of a type of ggml."""
+
+    kind: str
+
+
+_Form = Integers | Numbers | _Floats | _Blocks | _AsStored
 
 
 def _kept_form(shard: ImportedShard, parameter: Parameter) -> _Form:
     """How a parameter that stays as it is can be written without loss. Operations are tried on one part alone: those of
     all experts are the same."""
     value = None
-    if has_integers(shard, parameter) or has_floats(shard, parameter):
+    if has_integers(shard, parameter) or has_floats(shard, parameter) or has_blocks(shard, parameter):
         forms = {_form_of(_kept_value(shard, part)) for part in parameter.parts}
         value = forms.pop() if len(forms) == 1 else None
     if value is not None:
@@ -182,14 +198,21 @@ def _kept_form(shard: ImportedShard, parameter: Parameter) -> _Form:
     return _AsStored(dtype=types.pop())
 
 
-def _form_of(value: IntegerMatrix | FloatMatrix | None) -> _Form | None:
+def _form_of(value: IntegerMatrix | FloatMatrix | BlockMatrix | None) -> _Form | None:
+    if isinstance(value, BlockMatrix):
+        return _Blocks(kind=value.kind)
     if isinstance(value, IntegerMatrix):
         return Integers(groups=value.scales.shape[-1], scale_dtype=value.scale_dtype)
     return None if value is None else _Floats(groups=value.scales.shape[-1])
 
 
-def _kept_value(shard: ImportedShard, part: Parameter) -> IntegerMatrix | FloatMatrix | None:
-    """What operations make of integers or floats of 8 bits; None where that has no groups with one scale each."""
+def _kept_value(shard: ImportedShard, part: Parameter) -> IntegerMatrix | FloatMatrix | BlockMatrix | None:
+    """What operations make of integers, floats of 8 bits or blocks; None where that has no groups with one scale each,
+    or has blocks of several types."""
+    if has_blocks(shard, part):
+        kind = next(found for tensor in part.sources if (found := shard.block_kind(tensor.name)) is not None)
+        kept = kept_blocks(shard, part, kind)
+        return None if kept is None or not kept.are_kept.all() else BlockMatrix(kind=kind, data=kept.data)
     return kept_integers(shard, part) if has_integers(shard, part) else kept_floats(shard, part)
 
 
@@ -203,6 +226,11 @@ def _descriptions(tensor: CheckpointTensor, form: _Form | None) -> list[TensorDe
             return [one("", BYTES, tensor.shape), one(ZEROS, BYTES, by_group), one(SCALES, dtype, by_group)]
         case _Floats(groups=groups):
             return [one("", FLOAT8, tensor.shape), one(SCALES, "float32", (*tensor.shape[:-1], groups))]
+        case _Blocks(kind=kind):
+            row = BLOCK_TYPES[kind].row_bytes(tensor.shape[-1])
+            return [
+                TensorDescription(name=block_part_of(tensor.name, kind), dtype=BYTES, shape=(*tensor.shape[:-1], row))
+            ]
         case _AsStored(dtype=dtype):
             return [one("", dtype, tensor.shape)]
     return [one("", "float32", tensor.shape)]
@@ -244,6 +272,9 @@ def _each_of(value: Value) -> Iterator[Value]:
     elif isinstance(value, FloatMatrix):
         for bits, scales in zip(value.bits, value.scales, strict=True):
             yield FloatMatrix(bits=bits, scales=scales)
+    elif isinstance(value, BlockMatrix):
+        for data in value.data:
+            yield BlockMatrix(kind=value.kind, data=data)
     else:
         yield from value
 
@@ -254,4 +285,6 @@ def _arrays(value: Value) -> tuple[Array, ...]:
         return value.codes, value.zeros, value.scales
     if isinstance(value, FloatMatrix):
         return value.bits, value.scales
+    if isinstance(value, BlockMatrix):
+        return (value.data,)
     return (value,)

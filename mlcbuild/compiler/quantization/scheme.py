@@ -139,6 +139,15 @@ class StaticScalesEncoder(Encoder, Protocol):
         static scale. None where the scheme has none for the parameter."""
 
 
+@runtime_checkable
+class BlockEncoder(Encoder, Protocol):
+    """An encoder whose one stored tensor are rows of blocks of ggml, (…, bytes of a row) in uint8, which a GGUF file
+    may have as they are."""
+
+    def block_kind(self, weight: Weight) -> str | None:
+        """The type of a parameter's blocks, in `weights.block_types`; None for one that is not stored in blocks."""
+
+
 def kept_dtype(weight: Weight, model_dtype: str) -> str:
     """The type of a parameter that is not quantized, in a model that computes in `model_dtype`."""
     return "float32" if weight.role is ParameterRole.FLOAT32 else model_dtype

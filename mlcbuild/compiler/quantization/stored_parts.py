@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from mlcbuild.compiler.models.checkpoints.parameters import Parameter
 from mlcbuild.compiler.quantization.scheme import (
+    BlockEncoder,
     Encoder,
     FloatEncoder,
     IntegerEncoder,
@@ -12,7 +15,14 @@ from mlcbuild.compiler.quantization.scheme import (
     kept_dtype,
 )
 from mlcbuild.compiler.weights.imported_shard import ImportedShard
-from mlcbuild.compiler.weights.kept_matrices import has_floats, has_integers, kept_floats, kept_integers
+from mlcbuild.compiler.weights.kept_matrices import (
+    has_blocks,
+    has_floats,
+    has_integers,
+    kept_blocks,
+    kept_floats,
+    kept_integers,
+)
 from mlcbuild.compiler.weights.operations import carry_out
 from mlcbuild.compiler.weights.tensor import Array
 
@@ -20,15 +30,41 @@ from mlcbuild.compiler.weights.tensor import Array
 def stored_part(
     source: ImportedShard, part: Parameter, scheme: QuantizationScheme, encoder: Encoder
 ) -> tuple[Array, ...]:
-    """The arrays that are stored for one of a parameter's `parts`: integers and floats of 8 bits of a quantized
+    """The arrays that are stored for one of a parameter's `parts`: integers, floats of 8 bits and blocks of a quantized
     checkpoint as they are, where the scheme has the same, and else what the encoder makes of the numbers. Static scales
     of activations that the shard has are stored with them, where the scheme has such."""
     arrays = _stored_integers(source, part, encoder) or _stored_floats(source, part, encoder)
+    if arrays is None and has_blocks(source, part):
+        arrays = _stored_blocks(source, part, scheme, encoder)
     if arrays is None:
-        dtype = kept_dtype(part, scheme.model_dtype)
-        numbers = [source.read(tensor.name).numbers(dtype) for tensor in part.sources]
-        arrays = encoder.encode(part, carry_out(part.operations, numbers))
+        arrays = _encoded(source, part, scheme, encoder)
     return _with_static_scales(source, part, encoder, arrays)
+
+
+def _encoded(source: ImportedShard, part: Parameter, scheme: QuantizationScheme, encoder: Encoder) -> tuple[Array, ...]:
+    dtype = kept_dtype(part, scheme.model_dtype)
+    numbers = [source.read(tensor.name).numbers(dtype) for tensor in part.sources]
+    return encoder.encode(part, carry_out(part.operations, numbers))
+
+
+def _stored_blocks(
+    source: ImportedShard, part: Parameter, scheme: QuantizationScheme, encoder: Encoder
+) -> tuple[Array, ...] | None:
+    """What is stored for a parameter with rows in blocks of a GGUF file: these, where the scheme has blocks of the same
+    type, and what the encoder makes of all others. None where no row is kept."""
+    kind = encoder.block_kind(part) if isinstance(encoder, BlockEncoder) else None
+    kept = None if kind is None else kept_blocks(source, part, kind)
+    if kept is None:
+        print(f"{part.name}: blocks restored, and quantized again")
+        return None
+    data = kept.data
+    if not kept.are_kept.all():
+        (data,) = _encoded(source, part, scheme, encoder)
+        data[kept.are_kept] = kept.data[kept.are_kept]
+    if not np.isfinite(encoder.decode(part, (data,))).all():
+        return None  # what is not finite in the model's type is told by its place
+    print(f"{part.name}: {'' if kept.are_kept.all() else 'some '}blocks kept as they are")
+    return (data,)
 
 
 def _stored_integers(source: ImportedShard, part: Parameter, encoder: Encoder) -> tuple[Array, ...] | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mlcbuild.compiler.formats.gguf.blocks import blocks_of
+from mlcbuild.compiler.formats.gguf.blocks import as_elements, blocks_of
 from mlcbuild.compiler.formats.gguf.header import read_header
 from mlcbuild.compiler.formats.gguf.tensor_plan import PlannedParameter, PlannedTensor, plan_tensors
 from mlcbuild.compiler.formats.gguf.writer import write_gguf
@@ -62,11 +62,13 @@ def _fill(
 ) -> None:
     parameter = planned.parameter
     stored = [weights.read(tensor) for tensor in scheme.stored(parameter)]
-    if planned.in_blocks:
-        own = scheme_of(scheme, parameter)
-        assert isinstance(own, GroupScheme)  # no other scheme has an exact form with integers
-        integers, scales = group_integers(own, parameter, stored)
-        filling.put(planned.chain, blocks_of(integers, scales, bits=planned.form.bits), block=32)
+    if planned.in_blocks and planned.form.block is not None:
+        own, kind = scheme_of(scheme, parameter), planned.form.block
+        if isinstance(own, GroupScheme):
+            blocks = blocks_of(*group_integers(own, parameter, stored), bits=own.bits)
+        else:
+            blocks = as_elements(stored[0], kind)  # of a `GgmlScheme`, as they are
+        filling.put(planned.chain, blocks, block=kind.elements)
         return
     numbers = encoder.decode(parameter, stored)
     if {tensor.kind for tensor in planned.tensors} == {"F32"}:

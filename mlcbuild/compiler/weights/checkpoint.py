@@ -16,6 +16,8 @@ from mlcbuild.compiler.models.checkpoints.parameters import (
     ParameterList,
     TensorLayout,
 )
+from mlcbuild.compiler.weights.ggml_blocks import BlockMatrix, BlockSource
+from mlcbuild.compiler.weights.ggml_blocks import carried_out as blocks_moved
 from mlcbuild.compiler.weights.integers import IntegerMatrix
 from mlcbuild.compiler.weights.integers import carried_out as integers_moved
 from mlcbuild.compiler.weights.operations import carry_out
@@ -96,10 +98,23 @@ class Checkpoint:
         if not isinstance(self._source, ScaledSource) or place.operations or len(place.tensors) != 1:
             return None
         (tensor,) = place.tensors
+        return self._source.groups(tensor.name) if _keeps_rows(tensor) else None
+
+    def block_kind(self, name: str) -> str | None:
+        """The type of ggml in whose blocks the checkpoint has a matrix, which `blocks` reads; None for any other."""
+        place = self._places[name]
+        if not isinstance(self._source, BlockSource) or place.operations or len(place.tensors) != 1:
+            return None
+        (tensor,) = place.tensors
+        return self._source.block_kind(tensor.name) if _keeps_rows(tensor) else None
+
+    def blocks(self, name: str) -> BlockMatrix:
+        """One matrix with a `block_kind`, by Hugging Face's name."""
+        assert isinstance(self._source, BlockSource)
+        (tensor,) = self._places[name].tensors
         rows, operations = _rows_of(tensor)
-        given = tensor.shape if rows is None else (rows[1] - rows[0], *tensor.shape[1:])
-        keeps_rows = not operations or Chain(given=(given,), operations=operations).keeps_rows
-        return self._source.groups(tensor.name) if keeps_rows else None
+        found = self._source.blocks(tensor.name, rows)
+        return blocks_moved(operations, found) if operations else found
 
     def has_floats(self, name: str) -> bool:
         """Whether one matrix with `groups` is floats with scales, and not integers."""
@@ -155,6 +170,12 @@ def _rows_of(tensor: TensorLayout) -> tuple[Rows | None, tuple[Operation, ...]]:
         case (Slice(axis=0, begin=begin, end=end), *others):
             return (begin, end), tuple(others)
     return None, tensor.operations
+
+
+def _keeps_rows(tensor: TensorLayout) -> bool:
+    rows, operations = _rows_of(tensor)
+    given = tensor.shape if rows is None else (rows[1] - rows[0], *tensor.shape[1:])
+    return not operations or Chain(given=(given,), operations=operations).keeps_rows
 
 
 def sources_of(parameters: Iterable[Parameter]) -> list[CheckpointTensor]:

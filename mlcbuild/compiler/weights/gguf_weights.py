@@ -1,4 +1,5 @@
-"""The tensors of a GGUF file by its own names, dequantized to float32, or as integers (`gguf_integers`). What makes
+"""The tensors of a GGUF file by its own names, dequantized to float32, as integers (`gguf_integers`), or
+in their blocks (`ggml_blocks`). What makes
 Hugging Face's of them the model's parameters say."""
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from mlcbuild.compiler.weights.block_types import KEPT_AS_BLOCKS
+from mlcbuild.compiler.weights.ggml_blocks import BlockMatrix
 from mlcbuild.compiler.weights.gguf_blocks import dequantize_blocks
 from mlcbuild.compiler.weights.gguf_file import GGUFFile
 from mlcbuild.compiler.weights.gguf_integers import GROUP, KINDS, integers_of
@@ -63,16 +66,30 @@ class GGUFWeights:
 
     def scaled(self, name: str, rows: Rows | None = None) -> IntegerMatrix:
         """A matrix with `groups`, or some of its rows."""
-        tensor = self._file.tensors[name]
-        described = TensorDescription(name=name, dtype="float32", shape=tensor.shape).part(rows)
-        row = tensor.size_bytes // tensor.shape[0]
-        begin, end = rows or (0, tensor.shape[0])
-        stored = np.frombuffer(self._file.stored(tensor, begin * row, end * row), np.uint8)
-        return integers_of(stored.reshape(*described.shape[:-1], described.shape[-1] // GROUP, -1), self._kind(name))
+        shape, stored = self._stored(name, rows)
+        return integers_of(stored.reshape(*shape[:-1], shape[-1] // GROUP, -1), self._kind(name))
+
+    def block_kind(self, name: str) -> str | None:
+        """The type of a matrix whose blocks can be kept (`ggml_blocks`); None for others."""
+        kind = self._kind(name)
+        return kind if len(self._file.tensors[name].shape) > 1 and kind in KEPT_AS_BLOCKS else None
+
+    def blocks(self, name: str, rows: Rows | None = None) -> BlockMatrix:
+        """A matrix with a `block_kind`, or some of its rows."""
+        shape, stored = self._stored(name, rows)
+        return BlockMatrix(kind=self._kind(name), data=stored.reshape(*shape[:-1], -1))
 
     def has_floats(self, name: str) -> bool:  # noqa: ARG002
         """Whether a tensor with `groups` is floats: none is."""
         return False
+
+    def _stored(self, name: str, rows: Rows | None) -> tuple[tuple[int, ...], Array]:
+        """The shape of a tensor, or of some of its rows, and its bytes."""
+        tensor = self._file.tensors[name]
+        row = tensor.size_bytes // tensor.shape[0]
+        begin, end = rows or (0, tensor.shape[0])
+        stored = np.frombuffer(self._file.stored(tensor, begin * row, end * row), np.uint8)
+        return (end - begin, *tensor.shape[1:]), stored
 
     def _kind(self, name: str) -> str:
         from gguf.constants import GGMLQuantizationType

@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from mlcbuild.compiler.weights.block_types import BLOCK_TYPES
 from mlcbuild.compiler.weights.checkpoint import Checkpoint
-from mlcbuild.compiler.weights.imported_shard import ACTIVATIONS, SCALES, ZEROS, float_parts_of, parts_of
+from mlcbuild.compiler.weights.imported_shard import (
+    ACTIVATIONS,
+    SCALES,
+    ZEROS,
+    block_part_of,
+    float_parts_of,
+    parts_of,
+)
 from mlcbuild.compiler.weights.integers import IntegerMatrix
 from mlcbuild.compiler.weights.safetensors_file import write_safetensors
 from mlcbuild.compiler.weights.scaled_floats import FloatMatrix
@@ -18,12 +26,20 @@ def write_shard(path: Path, checkpoint: Checkpoint, names: Sequence[str]) -> Non
     described: list[TensorDescription] = []
     whose: dict[str, str] = {}
     activations: dict[str, Array] = {}
+    blocks: dict[str, str] = {}
     for name in names:
         scales = checkpoint.activation_scales(name)
         if scales is not None:
             activations[name + ACTIVATIONS] = scales
             described.append(TensorDescription(name=name + ACTIVATIONS, dtype="float32", shape=scales.shape))
         one = checkpoint.description(name)
+        kind = checkpoint.block_kind(name)
+        if kind is not None:
+            part = block_part_of(name, kind)
+            blocks[part] = name
+            row = BLOCK_TYPES[kind].row_bytes(one.shape[-1])
+            described.append(TensorDescription(name=part, dtype=BYTES, shape=(*one.shape[:-1], row)))
+            continue
         groups = checkpoint.groups(name)
         if groups is None:
             described.append(one)
@@ -40,6 +56,8 @@ def write_shard(path: Path, checkpoint: Checkpoint, names: Sequence[str]) -> Non
     def read(tensor: TensorDescription) -> Tensor:
         if tensor.name in activations:
             return Tensor(description=tensor, data=activations[tensor.name])
+        if tensor.name in blocks:
+            return Tensor(description=tensor, data=checkpoint.blocks(blocks[tensor.name]).data)
         if tensor.name not in whose:
             return checkpoint.read(tensor.name)
         name = whose[tensor.name]

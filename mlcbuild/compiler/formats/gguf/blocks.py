@@ -8,22 +8,29 @@ from __future__ import annotations
 
 import numpy as np
 
-from mlcbuild.compiler.formats.exact_forms import GROUP
 from mlcbuild.compiler.formats.group_integers import offset_integers
+from mlcbuild.compiler.weights.block_types import BLOCK_TYPES, BlockType
 from mlcbuild.compiler.weights.tensor import Array
 
-BLOCK_BYTES = {4: 2 + GROUP // 2, 8: 2 + GROUP}
+_TYPES = {4: BLOCK_TYPES["Q4_0"], 8: BLOCK_TYPES["Q8_0"]}
 
 
 def blocks_of(integers: Array, scales: Array, *, bits: int) -> Array:
     """Blocks (…, groups), each an element of so many bytes, of integers (…, columns) that stand for
     (q - 2^(bits - 1) + 1) scale, and scales (…, groups) in float16."""
+    kind = _TYPES[bits]
     codes, signed = offset_integers(integers, scales, bits=bits)
-    shifted, signed = codes.reshape(*scales.shape, GROUP), signed.astype("<f2", copy=False)
-    blocks = np.empty((*scales.shape, BLOCK_BYTES[bits]), np.uint8)
+    shifted, signed = codes.reshape(*scales.shape, kind.elements), signed.astype("<f2", copy=False)
+    blocks = np.empty((*scales.shape, kind.size), np.uint8)
     blocks[..., :2] = signed[..., np.newaxis].view(np.uint8)
     if bits == 4:
-        blocks[..., 2:] = shifted[..., : GROUP // 2] | (shifted[..., GROUP // 2 :] << np.uint8(4))
+        half = kind.elements // 2
+        blocks[..., 2:] = shifted[..., :half] | (shifted[..., half:] << np.uint8(4))
     else:
         blocks[..., 2:] = shifted - np.uint8(128)  # the byte of the signed number
-    return blocks.view(f"V{BLOCK_BYTES[bits]}")[..., 0]
+    return as_elements(blocks.reshape(*scales.shape[:-1], -1), kind)
+
+
+def as_elements(rows: Array, kind: BlockType) -> Array:
+    """Rows of blocks (…, bytes), uint8, as (…, blocks), of which each is an element of so many bytes."""
+    return np.ascontiguousarray(rows).view(f"V{kind.size}")

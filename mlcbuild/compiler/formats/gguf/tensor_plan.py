@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from mlcbuild.compiler.formats.exact_forms import GROUP, ExactForm, exact_form
+from mlcbuild.compiler.formats.exact_forms import ExactForm, gguf_form
 from mlcbuild.compiler.models.checkpoints.inverse import ParameterChain, chain_of
 from mlcbuild.compiler.models.checkpoints.operations import Shape
 from mlcbuild.compiler.models.checkpoints.parameters import GGUFSource, JoinedLayout, Parameter, TensorLayout
 from mlcbuild.compiler.models.parameter_role import ParameterRole
 from mlcbuild.compiler.quantization.mixed.scheme import scheme_of
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme
+from mlcbuild.compiler.weights.block_types import BlockType
 from mlcbuild.errors import StageError
 
 _ALWAYS_FLOAT32 = (ParameterRole.VECTOR, ParameterRole.FLOAT32, ParameterRole.ROUTER)
@@ -28,8 +29,8 @@ class PlannedTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedParameter:
-    """A parameter as the weights have it, and the tensors that it fills. If `in_blocks`, they hold its integers and
-    scales as they are, in the blocks of its scheme's `form`."""
+    """A parameter as the weights have it, and the tensors that it fills. If `in_blocks`, they hold its numbers as they
+    are, in the blocks of its `form`."""
 
     parameter: Parameter
     form: ExactForm
@@ -60,8 +61,8 @@ def plan_tensors(
         seen.update(names)
         chain = chain_of(read, layouts)
         own = scheme_of(scheme, parameter)
-        form = exact_form(own, format_name="GGUF")
-        in_blocks = form.bits > 0 and own.covers(parameter.role) and _fits(chain)
+        form = gguf_form(own, parameter)
+        in_blocks = form.block is not None and _fits(chain, form.block)
         tensors = {
             tensor.name: PlannedTensor(
                 name=tensor.name, kind=_kind(parameter, tensor, form, in_blocks=in_blocks), shape=tensor.shape
@@ -89,14 +90,14 @@ def _in_gguf(name: str, layout: GGUFSource | None) -> GGUFSource:
     return layout
 
 
-def _fits(chain: ParameterChain) -> bool:
+def _fits(chain: ParameterChain, block: BlockType) -> bool:
     sizes = {layout.shape[-1] for source in chain.sources for layout in source.layouts}
-    return chain.keeps_rows and all(size % GROUP == 0 for size in sizes)
+    return chain.keeps_rows and all(size % block.elements == 0 for size in sizes)
 
 
 def _kind(parameter: Parameter, tensor: TensorLayout, form: ExactForm, *, in_blocks: bool) -> str:
-    if in_blocks:
-        return form.ggml_block
+    if in_blocks and form.block is not None:
+        return form.block.name
     if len(tensor.shape) == 1 or parameter.role in _ALWAYS_FLOAT32:
         return "F32"
     return form.ggml_numbers

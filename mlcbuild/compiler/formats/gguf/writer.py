@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from mlcbuild.compiler.formats.gguf.blocks import BLOCK_BYTES
 from mlcbuild.compiler.formats.gguf.header import GGUFHeader, KeyType
 from mlcbuild.compiler.formats.gguf.tensor_plan import PlannedTensor
+from mlcbuild.compiler.weights.block_types import BLOCK_TYPES
 from mlcbuild.compiler.weights.tensor import Array
 
 # llama.cpp's numbers of `enum llama_ftype`, by the type of most matrices.
-_FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 7, "BF16": 32}
-_BITS = {"Q4_0": 4, "Q8_0": 8}
+_FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 7, "Q4_K": 14, "Q5_K": 16, "Q6_K": 18, "BF16": 32}
 
 
 def write_gguf(
@@ -50,8 +49,8 @@ def write_gguf(
 def size_of(tensor: PlannedTensor) -> int:
     """How many bytes a tensor has."""
     count = int(np.prod(tensor.shape, dtype=np.int64))
-    if tensor.kind in _BITS:
-        return count // 32 * BLOCK_BYTES[_BITS[tensor.kind]]
+    if tensor.kind in BLOCK_TYPES:
+        return BLOCK_TYPES[tensor.kind].row_bytes(count)
     return count * (4 if tensor.kind == "F32" else 2)
 
 

@@ -8,6 +8,7 @@ from mlcbuild.compiler.quantization.integer_grid import GridEncoder, IntegerGrid
 from mlcbuild.compiler.quantization.mixed.plugins import by_name
 from mlcbuild.compiler.quantization.mixed.scheme import MixedScheme
 from mlcbuild.compiler.quantization.scheme import (
+    BlockEncoder,
     Encoder,
     FloatEncoder,
     IntegerEncoder,
@@ -23,8 +24,8 @@ EncoderClass = Callable[[QuantizationScheme], Encoder]
 
 
 class MixedEncoder:
-    """A `GridEncoder`, `FloatEncoder` and `StaticScalesEncoder`, by the classes that the schemes name as their
-    `encoder`."""
+    """A `GridEncoder`, `FloatEncoder`, `StaticScalesEncoder` and `BlockEncoder`, by the classes that the schemes name
+    as their `encoder`."""
 
     def __init__(self, scheme: MixedScheme, encoders: Iterable[EncoderClass]) -> None:
         self.scheme = scheme
@@ -63,6 +64,10 @@ class MixedEncoder:
     def static_scales_of(self, weight: Weight, largest: Array) -> Array | None:
         encoder = self._of(weight)
         return encoder.static_scales_of(weight, largest) if isinstance(encoder, StaticScalesEncoder) else None
+
+    def block_kind(self, weight: Weight) -> str | None:
+        encoder = self._of(weight)
+        return encoder.block_kind(weight) if isinstance(encoder, BlockEncoder) else None
 
     def _of(self, weight: Weight) -> Encoder:
         return self._encoders[self.scheme.scheme_of(weight).name]
