@@ -207,7 +207,7 @@ def measure(
 
     It needs TVM's runtime, and no workspace. Started again, it goes on with what was not measured yet.
     """
-    from mlcbuild.cli.tune.folder import measure_folder
+    from mlcbuild.cli.tune.measuring import measure_folder
 
     measure_folder(folder, seconds=time_limit, threads=threads, output=output, options=global_options(context))
 

@@ -1,4 +1,4 @@
-"""`tune candidates`, `tune measure` and the import of what was measured: for machines without compiler and network."""
+"""`tune candidates`, and the import of what was measured of them on another machine."""
 
 from __future__ import annotations
 
@@ -13,17 +13,14 @@ from mlcbuild.cli.tune.command import TuneRequest, open_tuning
 from mlcbuild.cli.tune.plan import spread_trials
 from mlcbuild.cli.tune.recording import records_of, tools
 from mlcbuild.errors import LocalEnvironmentError, UsageError
-from mlcbuild.runtime.measuring import measurement as forms
 from mlcbuild.runtime.measuring.candidate_folder import (
     FolderContents,
     KernelCandidates,
-    add_measured,
     measured_candidates,
     read_contents,
     write_contents,
 )
-from mlcbuild.runtime.measuring.child import measure
-from mlcbuild.tuning.record import Outcome, Record
+from mlcbuild.tuning.record import Record
 
 
 def write_candidates(request: TuneRequest, folder: Path, output: OutputFormat, options: GlobalOptions) -> None:
@@ -63,45 +60,6 @@ def write_candidates(request: TuneRequest, folder: Path, output: OutputFormat, o
         print_json({"folder": str(folder), "candidates": count, "kernels": len(contents.kernels)})
         return
     print(f"{folder}: {text.plural(count, 'candidate')} of {text.plural(len(contents.kernels), 'kernel')}")
-
-
-def measure_folder(folder: Path, *, seconds: float, threads: int, output: OutputFormat, options: GlobalOptions) -> None:
-    """Measure the candidates of a folder that were not measured yet. Needs TVM's runtime, and nothing else of a
-    workspace. Raises MlcbuildError."""
-    contents = read_contents(folder)
-    done = {(each.kernel, each.number) for each in measured_candidates(folder)}
-    left = [
-        (each, number)
-        for each in contents.kernels
-        for number in each.numbers
-        if (each.listed.kernel, number) not in done
-    ]
-    outcomes = dict.fromkeys((outcome.value for outcome in Outcome), 0)
-    with slow_progress(options) as progress:
-        for place, (each, number) in enumerate(left):
-            progress.show_counted("candidates", place, len(left))
-            found = []
-            for sizes in each.sizes:
-                found.append(
-                    measure(
-                        folder / each.library(number),
-                        folder / each.library(0),
-                        kernel=each.listed.kernel,
-                        arguments=each.listed.arguments,
-                        sizes=sizes,
-                        seconds=seconds,
-                        threads=threads,
-                    )
-                )
-                if found[-1].outcome != forms.MEASURED:
-                    break
-            outcomes[found[-1].outcome] += 1
-            add_measured(folder, each.listed.kernel, number, found)
-    if output is OutputFormat.JSON:
-        print_json({"folder": str(folder), "measured": len(left), "known": len(done), "outcomes": outcomes})
-        return
-    told = ", ".join(f"{count} {name}" for name, count in outcomes.items() if count) or "nothing to measure"
-    print(f"{folder}: {told}" + (f"; {len(done)} measured before" if done else ""))
 
 
 def records_in(folder: Path) -> tuple[Record, ...]:
