@@ -87,6 +87,10 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     layers = config.num_layers
     nth = reader.integer("sliding_window_pattern", low=1, high=1 << 12, default=6)
     types = read_layer_types(reader, layers=layers, default=every_nth_is_full(nth, layers=layers))
+    scaling = reader.table("rope_scaling") if reader.has("rope_scaling") else None
+    if scaling is not None and scaling.has("type") and not scaling.has("rope_type"):
+        # transformers scales nothing then, which nobody means who writes it.
+        raise reader.fail("rope_scaling", 'has "type", which counts for nothing here; write "rope_type"')
     rotaries = read_rotaries(
         reader,
         head_dim=attention.head_dim,

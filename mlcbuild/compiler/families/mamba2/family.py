@@ -45,7 +45,8 @@ _DEFAULTS: dict[str, object] = {
 
 def resolve(reader: ConfigReader) -> FamilyModel[RecurrentModelConfig]:
     reader = reader.with_defaults(**_DEFAULTS)
-    reader.refuse(hidden_act="silu")
+    # There are no positions to scale, and transformers fails with some of these.
+    reader.refuse(hidden_act="silu", rope_scaling=None, rope_parameters=None)
     hidden, norm = reader.integer("hidden_size", low=1, high=1 << 18), read_norm(reader)
     config = RecurrentModelConfig(
         hidden_size=hidden,

@@ -17,7 +17,8 @@ def read_state_space(reader: ConfigReader, *, hidden_size: int, norm_epsilon: fl
     follows = reader.value("head_dim") in (None, "auto")
     head_dim = int(inner) // heads if follows else reader.integer("head_dim", low=1, high=1 << 12)
     if inner != heads * head_dim:
-        raise reader.fail("num_heads", f'is {heads}, of {head_dim} elements; "expand" says that all are {inner:g}')
+        sizes = f'is {heads}, and "head_dim" {head_dim}'
+        raise reader.fail("num_heads", f'{sizes}; "expand" says that all heads have {inner:g} elements')
     if heads % groups:
         raise reader.fail("n_groups", f'is {groups}; it has to divide "num_heads", which is {heads}')
     least, most = read_step_limits(reader)
