@@ -6,7 +6,9 @@ within u of its value (u = 2^-11 for float16, 2^-8 for bfloat16); there are `_RO
 two more before the logits, and each moves the logits by at most u times the largest. In float32 (u = 2^-24) the sums
 matter: roundings in a sum of k products add like a random walk, to sqrt(k) u.
 
-Where a scheme rounds activations to floats of 8 bits, to within v of their value, the reference does as well. But a
+Where a scheme rounds activations to floats of 8 bits, to within v of their value, or to signed bytes, to within
+1/254 of a row's largest, the reference does as well. (Of a row of n numbers, the largest is at most sqrt(n) times the
+root of their mean square, so v is sqrt(n) / 254 there.) But a
 number that is off by however little may be rounded to the neighbour, and what that moves moves more of them behind the
 next product. So two computations that are both right differ in their roundings of activations, which are independent:
 those of n products add like a random walk, to sqrt(n) v. There are `_PRODUCTS_A_LAYER`. (Where results of modules of a
@@ -25,6 +27,7 @@ import ml_dtypes
 import numpy as np
 
 from mlcbuild.compiler.quantization.float8.scheme import Float8Scheme
+from mlcbuild.compiler.quantization.int8.scheme import Int8Scheme
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 from mlcbuild.compiler.weights.tensor import dtype_of
 from tests.compiler import schemes
@@ -101,9 +104,13 @@ def bound(config: dict[str, Any], scheme: QuantizationScheme, largest: float) ->
     """The largest difference that roundings explain, of logits up to `largest`."""
     roundings = config["num_hidden_layers"] * _ROUNDINGS_A_LAYER + 2
     rounding = float(ml_dtypes.finfo(dtype_of(scheme.model_dtype)).eps) / 2
-    if isinstance(scheme, Float8Scheme):
+    if isinstance(scheme, Float8Scheme | Int8Scheme):
         products = config["num_hidden_layers"] * _PRODUCTS_A_LAYER
-        return (roundings * rounding + math.sqrt(products) * 2.0 ** -(scheme.format.mantissa_bits + 1)) * largest
+        if isinstance(scheme, Int8Scheme):
+            of_activations = math.sqrt(max(config["hidden_size"], config["intermediate_size"])) / 254
+        else:
+            of_activations = 2.0 ** -(scheme.format.mantissa_bits + 1)
+        return (roundings * rounding + math.sqrt(products) * of_activations) * largest
     if scheme.model_dtype != "float32":
         return roundings * rounding * largest
     longest_sum = max(config["hidden_size"], config["intermediate_size"])

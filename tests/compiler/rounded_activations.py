@@ -1,5 +1,5 @@
-"""A model of transformers that rounds what matrices are multiplied by: as a scheme of floats of 8 bits says, or as
-llama.cpp does."""
+"""A model of transformers that rounds what matrices are multiplied by: as a scheme of floats of 8 bits, or of signed
+bytes, says, or as llama.cpp does."""
 
 from __future__ import annotations
 
@@ -11,14 +11,19 @@ import ml_dtypes
 import numpy as np
 
 from mlcbuild.compiler.quantization.float8.scheme import Float8Scheme
+from mlcbuild.compiler.quantization.int8.scheme import Int8Scheme
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 from tests.compiler.resolving import parameters_of
 from tests.compiler.tiny_models import Array
 
 
-def rounded(x: Array, scheme: Float8Scheme, static: Array | None = None) -> Array:
+def rounded(x: Array, scheme: Float8Scheme | Int8Scheme, static: Array | None = None) -> Array:
     """x (…, in), float32, as a matrix is multiplied by it: each group of a token's places times its own scale, or the
     `static` one (groups,), where that is not zero."""
+    if isinstance(scheme, Int8Scheme):
+        own = np.maximum(np.abs(x).max(axis=-1, keepdims=True), np.float32(1e-10)) / np.float32(127)
+        step = own if static is None or static[0] == 0 else static
+        return (np.clip(np.rint(x / step), -127, 127) * step).astype(np.float32)
     kind = getattr(ml_dtypes, scheme.format.dtype)
     most = np.float32(scheme.format.largest)
     if scheme.activations is None:
@@ -47,12 +52,12 @@ def rounded_to_blocks(x: Array, block: int = 32) -> Array:
 def round_activations(model: Any, scheme: QuantizationScheme, static: Mapping[str, Array] = {}) -> None:
     """Has the model round, before it multiplies by a matrix that the scheme covers; with the `static` scales of
     matrices, by their names in a checkpoint."""
-    if not isinstance(scheme, Float8Scheme):
+    if not isinstance(scheme, Float8Scheme | Int8Scheme):
         return
-    float8, state = scheme, model.state_dict()
+    rounding_scheme, state = scheme, model.state_dict()
     static_of = {state[name].untyped_storage().data_ptr(): scales for name, scales in static.items()}
     round_before_products(
-        model, scheme, lambda x, matrix: rounded(x, float8, static_of.get(matrix.untyped_storage().data_ptr()))
+        model, scheme, lambda x, matrix: rounded(x, rounding_scheme, static_of.get(matrix.untyped_storage().data_ptr()))
     )
 
 

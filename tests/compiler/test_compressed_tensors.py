@@ -50,6 +50,7 @@ FORMS = {
     "e4m3_e4m3_f16": "float-quantized",
     "fp8_e4m3fn_bf16_channel_scale": "float-quantized",
     "fp8_e4m3fn_bf16_block_scale": "float-quantized",
+    "int8_int8_f16": "int-quantized",
     "mxfp4_bf16": "mxfp4-pack-quantized",
     "nvfp4_bf16": "nvfp4-pack-quantized",
 }

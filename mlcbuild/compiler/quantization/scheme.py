@@ -86,6 +86,9 @@ class StaticScalesScheme(QuantizationScheme, Protocol):
     @property
     def stores_static_scales(self) -> bool: ...
 
+    def static_scales(self, weight: Weight) -> int:
+        """How many static scales are stored for a matrix."""
+
 
 class Encoder(Protocol):
     """The numbers of one scheme, made and read back with NumPy.

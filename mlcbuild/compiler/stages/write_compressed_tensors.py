@@ -24,9 +24,8 @@ from mlcbuild.compiler.formats.compressed_tensors.quantization_config import che
 from mlcbuild.compiler.formats.compressed_tensors.tensor_plan import CheckpointPlan, PlannedTensor, plan_checkpoint
 from mlcbuild.compiler.models.checkpoints.parameters import Parameter, read_parameters
 from mlcbuild.compiler.models.config import read_document
-from mlcbuild.compiler.quantization.float8.scheme import Float8Scheme
 from mlcbuild.compiler.quantization.mixed.scheme import scheme_of
-from mlcbuild.compiler.quantization.scheme import Encoder, QuantizationScheme, kept_dtype
+from mlcbuild.compiler.quantization.scheme import Encoder, QuantizationScheme, StaticScalesScheme, kept_dtype
 from mlcbuild.compiler.weights.tensor import Array, Tensor, TensorDescription, storage_of
 from mlcbuild.compiler.weights.tensor_cache import StoredWeights
 from mlcbuild.compiler.weights.undoing import TensorsToFill
@@ -63,7 +62,7 @@ def run(
 def _has_static_scales(scheme: QuantizationScheme, parameter: Parameter, weights: StoredWeights) -> bool:
     """Whether scales of activations are stored for a parameter: zeros are none."""
     own = scheme_of(scheme, parameter)
-    if not isinstance(own, Float8Scheme) or not own.covers(parameter.role) or not own.static_scales(parameter):
+    if not isinstance(own, StaticScalesScheme) or not own.covers(parameter.role) or not own.static_scales(parameter):
         return False
     return bool((weights.read(own.stored(parameter)[-1]) > 0).any())
 

@@ -53,11 +53,16 @@ class IntegerTensor(QuantizedTensor, Protocol):
 
 
 @runtime_checkable
-class FloatTensor(QuantizedTensor, Protocol):
-    """A quantized tensor that is floats of 8 bits with scales: `groups` are those of `floats`."""
+class MultipliedTensor(QuantizedTensor, Protocol):
+    """A quantized tensor of a format that says how what it is multiplied by is rounded."""
 
     def activation_scales(self) -> Array | None:
         """The static scale (1,) float32 of what the matrix is multiplied by; None for scales of each token's own."""
+
+
+@runtime_checkable
+class FloatTensor(MultipliedTensor, Protocol):
+    """A quantized tensor that is floats of 8 bits with scales: `groups` are those of `floats`."""
 
     def floats(self, rows: Rows | None) -> FloatMatrix:
         """What `restored` multiplies, if there are `groups`."""
@@ -131,7 +136,7 @@ class QuantizedWeights:
     def activation_scales(self, name: str) -> Array | None:
         """The static scale (1,) float32 of what a matrix is multiplied by; None where the checkpoint has none."""
         tensor = self._quantized.get(name)
-        return tensor.activation_scales() if isinstance(tensor, FloatTensor) else None
+        return tensor.activation_scales() if isinstance(tensor, MultipliedTensor) else None
 
     def has_floats(self, name: str) -> bool:
         """Whether a tensor with `groups` is floats."""

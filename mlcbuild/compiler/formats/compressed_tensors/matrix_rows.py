@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from mlcbuild.compiler.formats.compressed_tensors.module_form import FLOAT8, MXFP4, NVFP4, PACKED, ModuleForm
+from mlcbuild.compiler.formats.compressed_tensors.module_form import FLOAT8, INT8, MXFP4, NVFP4, PACKED, ModuleForm
 from mlcbuild.compiler.formats.group_integers import group_integers, offset_integers
 from mlcbuild.compiler.models.checkpoints.operations import Shape
 from mlcbuild.compiler.models.checkpoints.parameters import Parameter
@@ -22,6 +22,7 @@ from mlcbuild.compiler.quantization.float8.encoder import spread
 from mlcbuild.compiler.quantization.float8.scheme import Float8Scheme
 from mlcbuild.compiler.quantization.ft.scheme import FtScheme
 from mlcbuild.compiler.quantization.group.scheme import GroupScheme
+from mlcbuild.compiler.quantization.int8.scheme import Int8Scheme
 from mlcbuild.compiler.quantization.mixed.scheme import scheme_of
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 from mlcbuild.compiler.weights.bit_packing import WORD_BITS, packed
@@ -58,6 +59,12 @@ def rows_of(
             if form.activations is not None and not form.activations.dynamic:
                 found[_INPUT] = _each_row(stored[2], (*experts, out))
             return found
+        case Int8Scheme():
+            *experts, out, _ = parameter.shape
+            found = {_CODES: np.asarray(stored[0]).view(np.uint8), _SCALES: np.asarray(stored[1])}
+            if form.activations is not None and not form.activations.dynamic:
+                found[_INPUT] = _each_row(stored[2], (*experts, out))
+            return found
     words, scales, *more = stored
     found = {_CODES: np.ascontiguousarray(words).view(np.uint8), _SCALES: np.asarray(scales).view(np.uint8)}
     if more:
@@ -83,9 +90,12 @@ def tensors_of(form: ModuleForm, module: str, shape: Shape) -> list[TensorDescri
         if not form.weights.symmetric:
             found.append(one("weight_zero_point", "int32", -(-out * bits // WORD_BITS), groups))
         return found
-    if form.format == FLOAT8:
+    if form.format in (FLOAT8, INT8):
         scales = (1,) if form.scale_rows == 0 else (-(-out // form.scale_rows), groups)
-        found = [one("weight", E4M3_DTYPE, *shape), one("weight_scale", "float32", *scales)]
+        found = [
+            one("weight", E4M3_DTYPE if form.format == FLOAT8 else "int8", *shape),
+            one("weight_scale", "float32", *scales),
+        ]
         if form.activations is not None and not form.activations.dynamic:
             found.append(one("input_scale", "float32", 1))
         return found
@@ -107,7 +117,7 @@ def _array(form: ModuleForm, rows: Mapping[str, Array], described: TensorDescrip
         case "weight_packed":
             return packed(rows[_CODES], bits).view(np.int32) if form.format == PACKED else rows[_CODES]
         case "weight":
-            return rows[_CODES]
+            return rows[_CODES].view(np.int8) if form.format == INT8 else rows[_CODES]
         case "weight_shape":
             return np.array(shape, "<i8")
         case "weight_zero_point":

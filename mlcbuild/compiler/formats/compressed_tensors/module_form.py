@@ -15,12 +15,14 @@ from mlcbuild.compiler.quantization.float4.scheme import Float4Scheme
 from mlcbuild.compiler.quantization.float8.scheme import Float8Scheme
 from mlcbuild.compiler.quantization.ft.scheme import FtScheme
 from mlcbuild.compiler.quantization.group.scheme import GroupScheme
+from mlcbuild.compiler.quantization.int8.scheme import Int8Scheme
 from mlcbuild.compiler.quantization.minifloat import E4M3
 from mlcbuild.compiler.quantization.mixed.scheme import scheme_of
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme, Weight
 from mlcbuild.errors import StageError
 
 PACKED, FLOAT8, MXFP4, NVFP4 = "pack-quantized", "float-quantized", "mxfp4-pack-quantized", "nvfp4-pack-quantized"
+INT8 = "int-quantized"
 # Heads and embeddings are no module of the class Linear to vLLM, and are restored.
 _QUANTIZED = (ParameterRole.LINEAR, ParameterRole.EXPERTS)
 _BITS = (4, 8)
@@ -86,7 +88,7 @@ def check_scheme(scheme: QuantizationScheme) -> None:
             f"compressed-tensors has no exact form of {scheme.name}: {why}",
             advice=(
                 "it has one of integers of 4 and 8 bits (q4f16_1, q8f16_1, q4f16_autoawq, q4f16_ft and their like), of "
-                "E4M3 with scales, of MXFP4 and NVFP4, and of q0f16, q0bf16 and q0f32",
+                "E4M3 with scales, of MXFP4 and NVFP4, of int8_int8_f16, and of q0f16, q0bf16 and q0f32",
             ),
         )
 
@@ -115,6 +117,8 @@ def form_of(scheme: QuantizationScheme, weight: Weight, *, static: bool = False)
             return _float8(scheme, weight, static=static)
         case Float4Scheme():
             return _float4(scheme)
+        case Int8Scheme():
+            return _int8(static=static)
     return None
 
 
@@ -126,7 +130,7 @@ def _refused(scheme: QuantizationScheme) -> str:
             return "its floats of 8 bits are E4M3"
         case Float8Scheme() if scheme.scales is None:
             return "its floats of 8 bits have scales"
-        case GroupScheme() | FtScheme() | AwqScheme() | Float8Scheme() | Float4Scheme():
+        case GroupScheme() | FtScheme() | AwqScheme() | Float8Scheme() | Float4Scheme() | Int8Scheme():
             return ""
     return "" if scheme.kind == "no-quant" else "its weights would be rounded again"
 
@@ -159,6 +163,13 @@ def _float8(scheme: Float8Scheme, weight: Weight, *, static: bool) -> ModuleForm
     return ModuleForm(
         format=FLOAT8, weights=weights, scale_type="float32", activations=activations, scale_rows=scales.rows
     )
+
+
+def _int8(*, static: bool) -> ModuleForm:
+    whole = Arguments(bits=8, type="int", strategy="tensor")
+    activations = whole if static else replace(whole, strategy="token", dynamic=True)
+    weights = replace(whole, strategy="channel")
+    return ModuleForm(format=INT8, weights=weights, scale_type="float32", activations=activations)
 
 
 def _float4(scheme: Float4Scheme) -> ModuleForm:
