@@ -18,6 +18,7 @@ from mlcbuild.cache.atomic import write_atomically
 from mlcbuild.cache.disk import default_root, disk_error
 from mlcbuild.regular_files import read_regular
 from mlcbuild.tuning.record import Record, merged
+from mlcbuild.tuning.shipped import shipped_records
 
 _LAYOUT = "tuning/v1"
 _SEGMENT = re.compile(r"[0-9a-f]{64}\.jsonl")
@@ -80,8 +81,9 @@ class RecordStore:
         return tuple(found)
 
     def records(self, platform: str) -> tuple[Record, ...]:
-        """All records of a platform, sorted. Those of another version of mlcbuild are left out."""
-        found: set[Record] = set()
+        """All records of a platform, and those that mlcbuild brings along, sorted. Those of another version of mlcbuild
+        are left out."""
+        found: set[Record] = set(shipped_records(platform))
         for segment in self.segments(platform):
             with contextlib.suppress(ValueError):
                 found.update(segment.records())

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mlcbuild.tuning.choice import choices
@@ -17,6 +17,9 @@ from tests.tuning.recorded import PLATFORM, record
 
 KERNEL = f"kernel_{0:032x}"
 _RATIOS = st.floats(min_value=1e-3, max_value=4.0)
+
+# A busy machine generates slowly.
+PATIENT = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @st.composite
@@ -35,6 +38,7 @@ def records(draw: st.DrawFn) -> Record:
     )
 
 
+@PATIENT
 @given(records())
 def test_a_record_is_read_as_it_was_written(one: Record) -> None:
     assert one.line().count("\n") == 1
@@ -42,6 +46,7 @@ def test_a_record_is_read_as_it_was_written(one: Record) -> None:
     assert Record.read(one.line()).digest == one.digest
 
 
+@PATIENT
 @given(st.lists(records(), max_size=12), st.randoms())
 def test_what_is_chosen_depends_on_no_order_and_a_merge_is_the_union(found: list[Record], order: random.Random) -> None:
     cut = len(found) // 2
@@ -52,6 +57,7 @@ def test_what_is_chosen_depends_on_no_order_and_a_merge_is_the_union(found: list
     assert choices(found) == choices(shuffled) == choices(merged(found))
 
 
+@PATIENT
 @given(st.lists(records(), max_size=20))
 def test_what_has_failed_is_never_chosen_and_what_is_chosen_gains(found: list[Record]) -> None:
     for kernel, choice in choices(found).items():

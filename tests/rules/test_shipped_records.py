@@ -1,0 +1,37 @@
+"""Records that come along: each can be read, and is of a platform that every workspace has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mlcbuild.engine.action import StageCall
+from mlcbuild.tuning.choice import choices
+from mlcbuild.tuning.record import Record, merged, platform_key
+from mlcbuild.tuning.shipped import DATABASE, shipped_records
+from mlcbuild.tuning.store import RecordStore
+from tests.rules.model_workspaces import model_workspace
+from tests.rules.world import action, analysed
+
+FILES = sorted(DATABASE.glob("*.jsonl"))
+TARGET = '[[model_library]]\nname = "l"\nmodel = ":shape"\nquantization = "q4f16_1"\nplatform = "@platforms//:sm_90"\n'
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_file_of_records_is_as_an_export_writes_it(path: Path) -> None:
+    records = [Record.read(line) for line in path.read_text().splitlines()]
+    assert records
+    assert "".join(one.line() for one in merged(records)) == path.read_text()
+
+
+def test_they_tune_the_kernels_of_a_platform_that_every_workspace_has(tmp_path: Path) -> None:
+    command = action(analysed(model_workspace(tmp_path, TARGET), "//models:l"), "Phase1").command
+    assert isinstance(command, StageCall)
+    target = dict(command.parameters)["target"]
+    assert isinstance(target, dict)
+    platform = platform_key(target)
+    assert len(shipped_records(platform)) == 40
+    found = choices(RecordStore(root=tmp_path).records(platform))
+    assert len(found) == 4
+    assert {choice.rule for choice in found.values()} == {"cuda.gemv"}
