@@ -566,6 +566,25 @@ CASES: dict[str, FamilyCase] = {
         },
         checkpoint=_renamed(**_EXAONE),
     ),
+    "exaone-3.5": FamilyCase(
+        config={
+            **{name: value for name, value in _SIZES.items() if name != "num_hidden_layers"},
+            **_SPECIAL,
+            "model_type": "exaone",
+            "num_layers": 3,
+            "layer_norm_epsilon": 1e-5,
+            "activation_function": "silu",
+            "rope_scaling": {
+                "rope_type": "llama3",
+                "factor": 8.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 64,
+            },
+            "tie_word_embeddings": True,
+        },
+        checkpoint=_renamed(**_EXAONE),
+    ),
     "qwen": _as(
         "qwen2",
         "qwen",

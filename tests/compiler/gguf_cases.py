@@ -16,15 +16,13 @@ import numpy as np
 
 from mlcbuild.compiler.models.architecture.rotary_tables import llama3_frequencies, plain_frequencies
 from mlcbuild.compiler.models.checkpoints.parameters import JoinedLayout, TensorLayout
-from tests.compiler.llama_cpp import quantized
+from tests.compiler.llama_cpp import dequantized, quantized
 from tests.compiler.resolving import model_of, parameters_of
 from tests.compiler.tiny_models import Array, byte_level_letters
 
 _BOUND = 1e-4
 # llama.cpp looks GELU up in a table of float16 numbers.
 _GELU = 2e-3
-# llama.cpp multiplies quantized matrices by activations that it quantizes to 8 bits.
-_QUANTIZED = 5e-2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,8 +253,8 @@ _GPT_OSS_METADATA: dict[str, Any] = {
     "expert_feed_forward_length": 96,
     "rope.freq_base": 150000.0,
 }
-_MATRICES_OF_HYBRIDS = r"(?!.*(conv1d|gate_inp)).*\.weight"
-"""llama.cpp's converter leaves convolutions and routers as they are."""
+_MATRICES_OF_HYBRIDS = r"(?!.*(conv1d|gate_inp|norm)).*\.weight"
+"""llama.cpp's converter leaves convolutions, routers and norms as they are."""
 CASES: Mapping[str, GGUFCase] = {
     "llama": _case("llama", "llama", {"attention_bias": False, "mlp_bias": False}),
     "llama3": _case(
@@ -760,15 +758,13 @@ CASES: Mapping[str, GGUFCase] = {
         metadata=_GPT_OSS_METADATA,
         in_ci=True,
     ),
-    # All experts are used: roundings of llama.cpp would have others chosen here and there.
     "gpt_oss-mxfp4": _case(
         "gpt_oss",
         "gpt-oss",
-        _GPT_OSS | {"num_experts_per_tok": 6},
-        metadata=_GPT_OSS_METADATA | {"expert_used_count": 6},
+        _GPT_OSS,
+        metadata=_GPT_OSS_METADATA,
         kind="MXFP4",
         stored_so=r".*_exps\.weight",
-        bound=_QUANTIZED,
     ),
     # YaRN's blend ends at a whole pair, so that rounding its ends, as llama.cpp does, changes nothing.
     "gpt_oss-yarn": _case(
@@ -792,20 +788,17 @@ CASES: Mapping[str, GGUFCase] = {
             "llama",
             {"hidden_size": 256, "intermediate_size": 256, "attention_bias": False, "mlp_bias": False},
             kind=kind,
-            bound=_QUANTIZED,
         )
         for kind in ("Q4_K", "Q5_K", "Q6_K", "Q8_0")
     },
-    # All experts are used, as above.
     **{
         f"{name}-{kind.lower()}": _case(
             model_type,
             architecture,
-            {**config, **({"num_experts_per_tok": 6} if "expert_used_count" in metadata else {})},
-            metadata={**metadata, **({"expert_used_count": 6} if "expert_used_count" in metadata else {})},
+            config,
+            metadata=metadata,
             kind=kind,
             stored_so=_MATRICES_OF_HYBRIDS,
-            bound=_QUANTIZED,
         )
         for name, model_type, architecture, config, metadata in (
             (
@@ -829,8 +822,8 @@ CASES: Mapping[str, GGUFCase] = {
 }
 
 
-def file_of(path: Path, case: GGUFCase, *, seed: int = 0, chat_template: str = "") -> Path:
-    """The file of a case, with random numbers."""
+def file_of(path: Path, case: GGUFCase, *, seed: int = 0, chat_template: str = "", restored: bool = False) -> Path:
+    """The file of a case, with random numbers; `restored`: with those that its blocks stand for, in float32."""
     import gguf
 
     writer = gguf.GGUFWriter(path, case.architecture)
@@ -871,7 +864,11 @@ def file_of(path: Path, case: GGUFCase, *, seed: int = 0, chat_template: str = "
             kind = gguf.GGMLQuantizationType[next(own, case.kind)]
             elements, size = gguf.GGML_QUANT_SIZES[kind]
             stored = quantized(numbers, kind.value, block_elements=elements, block_bytes=size)
-            writer.add_tensor(layout.name, stored, raw_dtype=kind)
+            if restored:
+                meant = dequantized(case.kind.lower().replace("_k", "_K"), stored.tobytes(), numbers.size)
+                writer.add_tensor(layout.name, meant.reshape(numbers.shape))
+            else:
+                writer.add_tensor(layout.name, stored, raw_dtype=kind)
     for name, numbers in case.tensors.items():
         writer.add_tensor(name, numbers)
     writer.write_header_to_file()

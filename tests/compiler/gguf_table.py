@@ -49,9 +49,9 @@ def gguf_head() -> str:
         "Windows are 16 tokens long. llama.cpp computes with keys and values in float32, and without fused attention. "
         "The error is the largest difference, relative to the largest logit. `tests/compiler/gguf_cases.py` has the "
         "files.",
-        "Where an error may be larger, llama.cpp rounds: it looks GELU up in a table of float16 numbers, and it "
-        "multiplies matrices of quantized types by activations that it quantizes to 8 bits. The library computes with "
-        f"the same weights, dequantized, in float32. {_excepted()}",
+        "Where an error may be larger, llama.cpp rounds: it looks GELU up in a table of float16 numbers. Matrices of "
+        "quantized types it would multiply by activations that it rounds to 8 bits. So of their files it has a copy "
+        f"with the numbers that they stand for, in float32. {_excepted()}",
         _others(),
     )
     text = "\n\n".join(textwrap.fill(paragraph, width=120, break_on_hyphens=False) for paragraph in paragraphs)

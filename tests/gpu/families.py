@@ -13,7 +13,6 @@ texts are longer than the windows of models that have them. The bound is 1e-4 of
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 from collections.abc import Mapping, Sequence
@@ -30,6 +29,7 @@ from tests.compiler import encoders
 from tests.compiler.running import Array, Library
 from tests.gpu.models import ENCODERS, MODELS
 from tests.gpu.saved_weights import load_weights, save_weights
+from tests.gpu.steps import run_steps
 
 # Where a model rounds as coarsely as bfloat16 does, another expert may be as good: then all are chosen.
 EVERY_EXPERT: dict[str, dict[str, Any]] = {
@@ -63,16 +63,16 @@ def prepare(name: str, folder: Path, *, quantization: str, arch: str) -> None:
         expected = encoders.reference_hidden(model, tokens, mask)
         largest = float(np.abs(expected).max())
         told: dict[str, Any] = {"tokens": tokens.tolist(), "mask": mask.tolist()}
-        _write(name, folder, told, [expected], allowed=_allowed(config, scheme, largest), largest=largest)
+        _write(name, folder, told, [expected], allowed=allowed_difference(config, scheme, largest), largest=largest)
         return
     generator = np.random.default_rng(7)
     texts = [generator.integers(0, config["vocab_size"], length).tolist() for length in _LENGTHS]
     logits = [reference(model, text) for text in texts]
     largest = max(float(np.abs(each).max()) for each in logits)
-    _write(name, folder, {"texts": texts}, logits, allowed=_allowed(config, scheme, largest), largest=largest)
+    _write(name, folder, {"texts": texts}, logits, allowed=allowed_difference(config, scheme, largest), largest=largest)
 
 
-def _allowed(config: Mapping[str, Any], scheme: QuantizationScheme, largest: float) -> float:
+def allowed_difference(config: Mapping[str, Any], scheme: QuantizationScheme, largest: float) -> float:
     from tests.compiler.parity import bound
 
     return 1e-4 * largest if scheme.model_dtype == "float32" else bound(dict(config), scheme, largest)
@@ -153,29 +153,12 @@ def _check_encoder(name: str, folder: Path, told: Mapping[str, Any]) -> dict[str
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("step", choices=("prepare", "check"))
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("families", nargs="*")
-    parser.add_argument("--quantization", default="q0f32")
-    parser.add_argument("--arch", default="sm_90a")
-    arguments = parser.parse_intermixed_args()
-    if arguments.step == "prepare":
-        arguments.folder.mkdir(parents=True, exist_ok=True)
-        for name in arguments.families or MODELS:
-            prepare(name, arguments.folder, quantization=arguments.quantization, arch=arguments.arch)
-            print(name, flush=True)
-        return
-    prepared = sorted(path.stem for path in arguments.folder.glob("*.json"))
-    missing = sorted({*arguments.families} - {*prepared})
-    if missing or not prepared:
-        raise SystemExit(f"{arguments.folder} has no library of {', '.join(missing) or 'any family'}: prepare it first")
-    failed = False
-    for name in arguments.families or prepared:
-        errors = check(name, arguments.folder)
-        failed |= not all(error <= errors["bound"] for error in errors.values())
-        print(name, json.dumps(errors), flush=True)
-    raise SystemExit(failed)
+    run_steps(
+        __doc__,
+        MODELS,
+        prepare=lambda name, folder, asked: prepare(name, folder, quantization=asked.quantization, arch=asked.arch),
+        check=check,
+    )
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mlcbuild.compiler.stages import gen_config, import_config, import_weights, index_weights, quantize
@@ -22,9 +22,11 @@ def build_package(
     overrides: Mapping[str, object] | None = None,
     encode: str = "raw",
     kernel_store: Path | None = None,
+    target: Mapping[str, object] = CPU_TARGET,
+    architectures: Sequence[str] | None = None,
 ) -> Path:
-    """Build the model of a GGUF file or directory into `directory`/package, and return that path. `kernel_store` is
-    that of `compile_library`.
+    """Build the model of a GGUF file or directory into `directory`/package, and return that path. `kernel_store` and
+    `architectures` are those of `compile_library`.
     """
     package, work = directory / "package", directory / "work"
     package.mkdir(parents=True)
@@ -77,10 +79,11 @@ def build_package(
     library = compile_library(
         json.loads(config.read_text()),
         quantization,
-        CPU_TARGET,
+        target,
         work / "library",
         overrides=overrides,
         kernel_store=kernel_store,
+        architectures=architectures,
     )
     shutil.copyfile(library, package / "lib.so")
     return package
