@@ -13,9 +13,9 @@ import mlcbuild.compiler.families
 from mlcbuild.rules.families import families
 from tests.compiler.families import BOUND
 from tests.compiler.family_cases import CASES, WINDOWED, FamilyCase
-from tests.compiler.family_results import Result, results
+from tests.compiler.family_results import SUFFIX, Result, results
 from tests.compiler.gguf_cases import CASES as GGUF_CASES
-from tests.compiler.gguf_table import SUFFIX, compared, gguf_head, gguf_row
+from tests.compiler.gguf_table import compared, gguf_head, gguf_row
 from tests.compiler.public_models import public_models
 
 
@@ -85,9 +85,9 @@ def row(name: str, case: FamilyCase, result: Result | None) -> str:
 def table() -> str:
     """The page."""
     models, files = CASES | WINDOWED, {f"{name}{SUFFIX}": case for name, case in GGUF_CASES.items()}
-    found, found_of_files = results(models), results(files)
+    found = results()
     rows = [row(name, case, found.get(name)) for name, case in models.items()]
-    of_files = [gguf_row(name, case, found_of_files.get(name)) for name, case in files.items()]
+    of_files = [gguf_row(name, case, found.get(name)) for name, case in files.items()]
     return "".join([HEAD, *rows, gguf_head(), *of_files])
 
 

@@ -8,7 +8,6 @@ from mlcbuild.rules.families import families
 from tests.compiler.family_results import Result
 from tests.compiler.gguf_cases import CASES, GGUFCase
 
-SUFFIX = ".gguf"  # of the names of rows
 _WITHOUT = {
     "gptj": "llama.cpp has no such architecture",
     "internlm": "a llama with biases, where somebody has converted one",
