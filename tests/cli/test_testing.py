@@ -274,6 +274,17 @@ def test_a_test_that_no_machine_can_run_is_skipped_unless_it_is_named(root: Path
     assert (suite.get("failures"), suite.get("skipped"), suite.get("errors")) == ("0", "1", "0")
     named = tested("//checks:good", code=36)
     assert statuses(named) == {"good": "NO STATUS"}
+    # Nobody names what a program lists.
+    assert statuses(tested("//checks:good", "--skip-incompatible-explicit-targets")) == {"good": "SKIPPED"}
+
+
+def test_what_is_named_beside_tests_is_built_unless_only_tests_are_asked_for(root: Path, tested: Tested) -> None:
+    write_targets(root, MADE % "echo fine", check("good"))
+    made = root / "mlcbuild-out/default/checks/made/made.txt"
+    assert statuses(tested("//checks:made", "//checks:good", "--build-tests-only")) == {"good": "PASSED"}
+    assert not made.exists()
+    assert statuses(tested("//checks:made", "//checks:good")) == {"good": "cached PASSED"}
+    assert made.read_text() == "fine\n"
 
 
 def test_a_failed_test_is_told_with_its_log_if_that_is_asked_for(root: Path, capsys: Capture) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from mlcbuild.cli.arguments.options import LOG_DIRECTORY, STATE_DIRECTORY, GlobalOptions, ProgressChoice
 from mlcbuild.cli.build.ending import FETCH_MNEMONIC, BuildEnding
@@ -85,15 +86,16 @@ class _Session:
                 self._no_op.forbid()  # There is something to do each time.
         self._reporting.know_workspace(workspace, loaded, history_limits(environment))
         with self._reporting.phase("analyse"):
-            analysed = workspace.analyse(loaded, request.disk_cache)
+            skips = request.tests is not None and request.tests.skips_incompatible
+            analysable = replace(loaded, named=frozenset()) if skips else loaded
+            whole = workspace.analyse(analysable, request.disk_cache)
             if remote and any(_is_tuned(target) for target in loaded.targets.values()):
                 from mlcbuild.cli.tune.remote_records import refresh_records
 
-                if refresh_records(workspace, analysed, loaded, remote, request.disk_cache, self._note):
-                    analysed = workspace.analyse(loaded, request.disk_cache)
-            if request.tests:
-                analysed = chosen_tests(analysed, loaded, request.tests)
-            part = part_of(analysed, workspace.root, shard=request.shard, timings=request.timings)
+                if refresh_records(workspace, whole, loaded, remote, request.disk_cache, self._note):
+                    whole = workspace.analyse(analysable, request.disk_cache)
+            taken = chosen_tests(whole, loaded, request.tests) if request.tests else whole
+            part = part_of(taken, workspace.root, whole=whole, shard=request.shard, timings=request.timings)
             analysis = part.analysis
             self._reporting.know_skipped(part.skipped)
             cells = {str(label): target for label, target in loaded.targets.items()} if part.skipped else {}

@@ -120,6 +120,22 @@ def test(
             help="How long a test may take, whatever its target says.",
         ),
     ] = 0.0,
+    build_tests_only: Annotated[
+        bool,
+        typer.Option(
+            "--build-tests-only",
+            show_default=False,
+            help="Build other targets only if tests need them, also if their labels are given.",
+        ),
+    ] = False,
+    skip_incompatible: Annotated[
+        bool,
+        typer.Option(
+            "--skip-incompatible-explicit-targets",
+            show_default=False,
+            help="Skip tests that cannot be built or run here also if their labels are given.",
+        ),
+    ] = False,
     shard: ShardOption = "",
     timings: TimingsOption = None,
     jobs: JobsOption = None,
@@ -191,6 +207,8 @@ def test(
             sizes=Filter.parse("--test-size-filters", test_size_filters, known=SIZES),
             runs=runs_per_test,
             uses_cached=cache_test_results,
+            skips_incompatible=skip_incompatible,
+            builds_tests_only=build_tests_only,
             timeout_seconds=test_timeout,
             output=test_output,
         ),

@@ -27,15 +27,22 @@ class Part:
 
 
 def part_of(
-    analysis: Analysis, root: Path, *, shard: str, timings: Sequence[Path], reasons: str = "-v tells why"
+    analysis: Analysis,
+    root: Path,
+    *,
+    whole: Analysis | None = None,
+    shard: str,
+    timings: Sequence[Path],
+    reasons: str = "-v tells why",
 ) -> Part:
-    """What `--shard` takes; with "" everything. `reasons` says how to find out why targets are skipped. Raises
-    UsageError, WorkspaceError for a file of timings."""
+    """What `--shard` takes; with "" everything. `whole` is what is split, where that is more: so a shard's tests are
+    those of what the shard builds. `reasons` says how to find out why targets are skipped. Raises UsageError,
+    WorkspaceError for a file of timings."""
     notes = skipped_notes(analysis, reasons=reasons)
     skipped = {str(label): reason for label, reason in analysis.skipped.items()}
     if shard:
         number = parse_shard(shard)
-        found = split_targets(analysis, number.count, root=root, timings=timings)
+        found = split_targets(whole or analysis, number.count, root=root, timings=timings)
         notes.append(found.line(number))
         if found.estimated:
             few = ", ".join(found.estimated[:3]) + (", …" if len(found.estimated) > 3 else "")

@@ -61,7 +61,7 @@ def chosen_tests(analysis: Analysis, loaded: LoadedWorkspace, request: TestReque
             "no test target matches, although tests are to run",
             advice=("""mlcbuild query 'kind(".*_test", //...)' lists those that there are""",),
         )
-    named = {target.label for target in analysis.requested if target.label in loaded.named} - set(tests)
+    named = set() if request.builds_tests_only else loaded.named.difference(tests)
     return replace(analysis.narrowed(left | named), skipped=skipped)
 
 
@@ -92,7 +92,7 @@ def plan_tests(analysis: Analysis, loaded: LoadedWorkspace, request: TestRequest
                 rule=target.rule,
                 size=info.size,
                 tags=loaded.targets[target.label].tags,
-                is_named=target.label in loaded.named,
+                is_named=target.label in loaded.named and not request.skips_incompatible,
                 runs=tuple(PlannedRun(action=run.identifier, folder=place) for run, place in runs),
             )
         )

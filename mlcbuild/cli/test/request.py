@@ -38,7 +38,11 @@ class Filter:
 
 @dataclass(frozen=True, kw_only=True)
 class TestRequest:
-    """Which tests run, how often, and what is told of them. `timeout_seconds` 0: what each target says."""
+    """Which tests run, how often, and what is told of them. `timeout_seconds` 0: what each target says.
+
+    With `skips_incompatible` a test that is named is skipped where one that only a wildcard matches is. With
+    `builds_tests_only` other targets are built only if tests need them, also if they are named.
+    """
 
     __test__ = False
 
@@ -46,5 +50,7 @@ class TestRequest:
     sizes: Filter = Filter()
     runs: int = 1
     uses_cached: bool = True
+    skips_incompatible: bool = False
+    builds_tests_only: bool = False
     timeout_seconds: float = 0.0
     output: TestOutput = TestOutput.SUMMARY

@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 import pytest
 
 from mlcbuild.cli.main import main
+from tests.cli.checks_workspace import check, write_check_rule
 from tests.cli.ci_files.runners import Ran, World, git, read_yaml, run_gitlab_job, run_workflow
 from tests.remote.seaweed import Seaweed, User, running
 
@@ -112,6 +113,31 @@ def cases(ran: list[Ran]) -> set[str]:
     return set(found)
 
 
+def add_tests(world: World, *, change: str) -> None:
+    """Add a test of each text to `main`; the pull request gives a.txt another text."""
+    repository = world.repository
+    git(repository, "checkout", "--quiet", "main")
+    build_file = (repository / "BUILD.toml").read_text()
+    (repository / "BUILD.toml").write_text(build_file.replace("\n\n", '\nrules = ["//checks:rules.py"]\n\n', 1))
+    write_check_rule(repository)
+    (repository / "checks/BUILD.toml").write_text(check("a", "//:a.txt") + check("b", "//:b.txt"))
+    git(repository, "add", ".")
+    git(repository, "commit", "--quiet", "-m", "Tests")
+    git(repository, "checkout", "--quiet", "change")
+    (repository / "a.txt").write_text(f"{change}\n")
+    git(repository, "commit", "--quiet", "-am", "Change a again")
+    git(repository, "checkout", "--quiet", "-B", "merged", "main")
+    git(repository, "merge", "--quiet", "--no-ff", "-m", "Merge", "change")
+
+
+def outcomes(ran: list[Ran]) -> dict[str, bool]:
+    """Whether each test passed that the JUnit reports of jobs have."""
+    reports = [job.folder / "tests.xml" for job in ran if (job.folder / "tests.xml").exists()]
+    found = [case for path in reports for case in ElementTree.parse(path).getroot().iter("testcase")]
+    assert len(found) == len({case.attrib["name"] for case in found})
+    return {case.attrib["name"]: case.find("failure") is None for case in found}
+
+
 def report(job: Ran) -> Any:
     return json.loads((job.folder / "report.json").read_text())
 
@@ -184,6 +210,29 @@ def test_on_github_a_nightly_build_runs_everything_anew(server: Seaweed, world: 
     assert sum("/ac/" in name for name in objects(server, world)) == len(ALL)
 
 
+def test_on_github_main_runs_all_tests_and_a_pull_request_those_that_it_affects(server: Seaweed, world: World) -> None:
+    add_tests(world, change="short")
+    workflow = FILES / "github/mlcbuild.yml"
+    _, *builds = succeeded(run_workflow(workflow, world, event="push", revision="main"))
+    assert outcomes(builds) == {"//checks:a": True, "//checks:b": True}
+    # Others find in the remote cache what has passed.
+    written = objects(server, world)
+    assert sum("/ac/" in name for name in written) == len(ALL) + len(outcomes(builds))
+    _, *builds = succeeded(run_workflow(workflow, world, event="pull_request", revision="merged"))
+    assert outcomes(builds) == {"//checks:a": True}
+    assert objects(server, world) == written
+
+    git(world.repository, "checkout", "--quiet", "change")
+    (world.repository / "a.txt").write_text("longer than it may be\n")
+    git(world.repository, "commit", "--quiet", "-am", "Too long")
+    git(world.repository, "checkout", "--quiet", "-B", "merged", "main")
+    git(world.repository, "merge", "--quiet", "--no-ff", "-m", "Merge", "change")
+    _, *builds = run_workflow(workflow, world, event="pull_request", revision="merged")
+    assert outcomes(builds) == {"//checks:a": False}
+    assert sorted(job.code for job in builds) == [0, 3]
+    assert any("21 characters, at most 10" in job.summary for job in builds)
+
+
 def test_on_gitlab_the_same(server: Seaweed, world: World) -> None:
     jobs = {**read_yaml(FILES / "gitlab/mlcbuild-base.yml"), **read_yaml(FILES / "gitlab/gitlab-ci.yml")}
 
@@ -223,3 +272,31 @@ def test_on_gitlab_the_same(server: Seaweed, world: World) -> None:
     built = [run_gitlab_job(child, name, world, revision="main", variables={}) for name in names]
     assert cases(succeeded(built)) == ALL
     assert sum(report(job)["actions"]["executed_local"] for job in built) == len(ALL)
+
+
+def test_on_gitlab_main_runs_all_tests_and_a_merge_request_those_that_it_affects(world: World) -> None:
+    add_tests(world, change="longer than it may be")
+    jobs = {**read_yaml(FILES / "gitlab/mlcbuild-base.yml"), **read_yaml(FILES / "gitlab/gitlab-ci.yml")}
+
+    def run(name: str, revision: str, *artifacts: Path, count: int = 2, **variables: str) -> list[Ran]:
+        return [
+            run_gitlab_job(
+                jobs, name, world, revision=revision, variables=variables, node=(n, count), artifacts=artifacts
+            )
+            for n in range(1, count + 1)
+        ]
+
+    assert outcomes(succeeded(run("main", "main"))) == {"//checks:a": True, "//checks:b": True}
+    base = git(world.repository, "rev-parse", "main")
+    (plan,) = succeeded(run("plan", "merged", count=1, CI_MERGE_REQUEST_DIFF_BASE_SHA=base))
+    builds = run("merge request", "merged", plan.folder / "targets.txt")
+    assert outcomes(builds) == {"//checks:a": False}
+    assert sorted(job.code for job in builds) == [0, 3]
+
+    (plan,) = succeeded(run("plan nightly", "main", count=1))
+    child = {**read_yaml(plan.folder / "nightly.yml"), **read_yaml(FILES / "gitlab/mlcbuild-base.yml")}
+    child |= {"variables": {**jobs["variables"], **jobs["nightly"]["variables"]}}
+    names = [name for name in child if name.startswith("shard ")]
+    nightly = [run_gitlab_job(child, name, world, revision="main", variables={}) for name in names]
+    assert outcomes(succeeded(nightly)) == {"//checks:a": True, "//checks:b": True}
+    assert not any("(cached) PASSED" in job.printed for job in nightly)
