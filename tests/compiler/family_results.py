@@ -66,7 +66,9 @@ def results() -> dict[str, Result]:
 
 def _digest(case: FamilyCase | GGUFCase) -> str:
     """Of what decides a comparison's result but code."""
-    told = {field.name: getattr(case, field.name) for field in fields(case) if field.name not in _NOT_TOLD}
+    values = {field: getattr(case, field.name) for field in fields(case) if field.name not in _NOT_TOLD}
+    # A field that is new, with a value that changes nothing, makes no other case.
+    told = {field.name: value for field, value in values.items() if value not in (field.default, {})}
     return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 

@@ -865,7 +865,7 @@ def file_of(path: Path, case: GGUFCase, *, seed: int = 0, chat_template: str = "
             elements, size = gguf.GGML_QUANT_SIZES[kind]
             stored = quantized(numbers, kind.value, block_elements=elements, block_bytes=size)
             if restored:
-                meant = dequantized(case.kind.lower().replace("_k", "_K"), stored.tobytes(), numbers.size)
+                meant = dequantized(kind.name.lower().replace("_k", "_K"), stored.tobytes(), numbers.size)
                 writer.add_tensor(layout.name, meant.reshape(numbers.shape))
             else:
                 writer.add_tensor(layout.name, stored, raw_dtype=kind)
