@@ -21,7 +21,7 @@ _KEEPING = [name for name in schemes.NAMES if isinstance(schemes.encoder(schemes
 
 
 def bits_of(name: str) -> int:
-    return int(name[1])
+    return 8 if name.startswith("int8") else int(name[1])
 
 
 @st.composite
@@ -45,7 +45,7 @@ def test_every_signed_integer_of_a_schemes_bits_is_kept_exactly(name: str) -> No
     encoder = schemes.encoder(scheme)
     assert isinstance(encoder, IntegerEncoder)
     group = {"awq": 128}.get(scheme.kind, getattr(scheme, "group_size", 32))
-    most = 1 if scheme.kind == "ft-quant" else 3  # groups of a row
+    most = 1 if scheme.kind in ("ft-quant", "int8-quant") else 3  # groups of a row
 
     @settings(max_examples=40, deadline=None)
     @given(matrices(bits=bits_of(name), group=group, most=most, symmetric=scheme.kind != "awq"))
