@@ -252,7 +252,8 @@ def test_what_makes_a_model_impossible_is_told(root: Path, capsys: Capture) -> N
 @pytest.mark.parametrize(
     ("argument", "told"),
     [
-        ("absent", "there is no "),
+        ("absent", "the workspace is written where you are"),
+        ("absent/model", "a Hugging Face repository is written hf:owner/name"),
         ("hf:owner", '"hf:owner" is not a repository'),
         ("hf:o/n/README.md", '"README.md" is no GGUF file'),
         ("empty", "empty holds no model"),

@@ -46,8 +46,17 @@ def read_source(text: str, *, root: Path, start: Path) -> Source:
         return _hugging_face(text)
     path = Path(os.path.normpath(start / text))
     if not path.exists():
-        advice = (f"a Hugging Face repository is written {HUGGING_FACE}owner/name",) if "/" in text else ()
-        raise UsageError(f"there is no {path}", advice=advice)
+        if "/" in text:
+            raise UsageError(
+                f"there is no {path}", advice=(f"a Hugging Face repository is written {HUGGING_FACE}owner/name",)
+            )
+        raise UsageError(
+            f"there is no {path}",
+            advice=(
+                "init takes a model: a folder, a GGUF file, or hf:owner/name",
+                "the workspace is written where you are: for one without a model, `mlcbuild init` in a new folder",
+            ),
+        )
     try:
         model = model_in_hand(path)
     except StageError as error:
