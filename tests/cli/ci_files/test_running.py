@@ -292,11 +292,3 @@ def test_on_gitlab_main_runs_all_tests_and_a_merge_request_those_that_it_affects
     builds = run("merge request", "merged", plan.folder / "targets.txt")
     assert outcomes(builds) == {"//checks:a": False}
     assert sorted(job.code for job in builds) == [0, 3]
-
-    (plan,) = succeeded(run("plan nightly", "main", count=1))
-    child = {**read_yaml(plan.folder / "nightly.yml"), **read_yaml(FILES / "gitlab/mlcbuild-base.yml")}
-    child |= {"variables": {**jobs["variables"], **jobs["nightly"]["variables"]}}
-    names = [name for name in child if name.startswith("shard ")]
-    nightly = [run_gitlab_job(child, name, world, revision="main", variables={}) for name in names]
-    assert outcomes(succeeded(nightly)) == {"//checks:a": True, "//checks:b": True}
-    assert not any("(cached) PASSED" in job.printed for job in nightly)
