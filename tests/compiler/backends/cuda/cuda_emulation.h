@@ -24,6 +24,10 @@ typedef unsigned char uchar;
 typedef unsigned short ushort;
 
 struct dim3 { int x, y, z; };
+struct alignas(2) uchar2 { uchar x, y; };
+struct alignas(4) uchar4 { uchar x, y, z, w; };
+struct alignas(2) char2 { signed char x, y; };
+struct alignas(4) char4 { signed char x, y, z, w; };
 struct uint1 { uint x; };
 struct uint2 { uint x, y; };
 struct alignas(16) uint4 { uint x, y, z, w; };
@@ -35,6 +39,10 @@ struct float2 { float x, y; };
 struct alignas(16) float4 { float x, y, z, w; };
 struct half2 { half x, y; };
 struct alignas(8) half4 { half x, y, z, w; };
+static inline uchar2 make_uchar2(uchar x, uchar y) { return {x, y}; }
+static inline uchar4 make_uchar4(uchar x, uchar y, uchar z, uchar w) { return {x, y, z, w}; }
+static inline char2 make_char2(signed char x, signed char y) { return {x, y}; }
+static inline char4 make_char4(signed char x, signed char y, signed char z, signed char w) { return {x, y, z, w}; }
 static inline uint1 make_uint1(uint x) { return {x}; }
 static inline uint2 make_uint2(uint x, uint y) { return {x, y}; }
 static inline uint4 make_uint4(uint x, uint y, uint z, uint w) { return {x, y, z, w}; }

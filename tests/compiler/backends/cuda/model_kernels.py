@@ -70,6 +70,8 @@ def _random_arrays(buffers: list[tuple[str, list[int]]]) -> list[Array]:
     for dtype, shape in buffers[:-1]:
         if dtype == "uint32":
             arrays.append(random.integers(0, 2**32, shape, dtype=np.uint32))
+        elif dtype == "uint8":
+            arrays.append(random.integers(0, 60, shape, dtype=np.uint8))  # two of which are a finite float16
         elif dtype.startswith("int"):
             arrays.append(random.integers(0, 3, shape).astype(dtype))
         else:

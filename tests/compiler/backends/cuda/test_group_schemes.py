@@ -47,6 +47,7 @@ def test_products_are_right(tmp_path: Path, bits: int, group: int, by_columns: b
         ("q4f16_autoawq", "float16"),
         ("q4f16_ft", "float16"),
         ("q8f16_ft", "float16"),
+        ("q8_0_f16", "float16"),
     ],
 )
 def test_what_reads_stored_matrices_says_the_same_on_a_gpu_and_on_a_cpu(

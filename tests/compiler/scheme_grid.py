@@ -1,0 +1,150 @@
+"""Every family by every scheme that the table of legal combinations allows: how near a quantized library comes to the
+float32 library of the same model, whose weights are what the stored ones stand for.
+
+Both are compiled by the same stages; that the float32 library computes what transformers does, `test_families.py`
+shows. Compared are all tokens of two texts, and tokens that follow a prompt one by one; of encoders, hidden states. Of
+a mixture, whose router may choose another expert for a number that is off by however little, the median of tokens
+counts, and the largest difference of all others.
+
+The bound is that of `parity`: roundings to the scheme's type, of which a layer has so many, and of activations, where
+a scheme rounds them.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mlcbuild.compiler.models.parameter_role import ParameterRole
+from mlcbuild.errors import StageError
+from mlcbuild.rules.backend import backends
+from mlcbuild.rules.families import families
+from mlcbuild.rules.legality import table
+from tests.compiler import schemes
+from tests.compiler.encoders import EncoderLibrary, texts
+from tests.compiler.family_cases import CASES, WINDOWED, FamilyCase
+from tests.compiler.parity import bound, sequences
+from tests.compiler.pipeline import CPU_TARGET, compile_library
+from tests.compiler.resolving import model_of, parameters_of
+from tests.compiler.running import Library, random_model, tensors_of
+from tests.compiler.tiny_models import Array
+
+RESULTS = Path(__file__).with_name("scheme_grid.json")
+MODELS: Mapping[str, FamilyCase] = CASES | WINDOWED
+_REFERENCE = "q0f32"
+_PROMPT, _STEPS = 18, 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """The `error` of a pair and its `bound`, both relative to the largest number of the float32 library; or why the
+    model `cannot` be stored so."""
+
+    error: float = 0.0
+    bound: float = 0.0
+    cannot: str = ""
+
+
+def pairs() -> Iterator[tuple[str, str]]:
+    """A model of `family_cases` and a scheme, for each that is legal on a CPU."""
+    rows = table(families(), map(schemes.scheme, schemes.NAMES), [backends()["cpu"]])
+    legal = {(row.family, row.quantization) for row in rows if row.is_legal}
+    for model, case in MODELS.items():
+        family = model_of(case.config).family
+        yield from ((model, scheme) for scheme in schemes.NAMES if (family, scheme) in legal)
+
+
+def measure(model: str, scheme_name: str, *, kernel_store: Path) -> Measured:
+    """Build a pair, and compare it. Does not fail above the bound, nor for a model that the scheme cannot store."""
+    try:
+        return _measured(model, scheme_name, kernel_store=kernel_store)
+    except StageError as error:
+        return Measured(cannot=error.message)
+
+
+def _measured(model: str, scheme_name: str, *, kernel_store: Path) -> Measured:
+    case, scheme = MODELS[model], schemes.scheme(scheme_name)
+    listed = parameters_of(case.config).parameters
+    stored = schemes.stored(case.config, scheme, _checkpoint(model))
+    encoder = schemes.encoder(scheme)
+    restored = {
+        one.name: encoder.decode(one, [stored[tensor.name] for tensor in scheme.stored(one)]).astype(np.float32)
+        for one in listed
+    }
+    expected = _outputs(model, _REFERENCE, restored, kernel_store)
+    found = _outputs(model, scheme_name, stored, kernel_store)
+    largest = float(np.abs(expected).max())
+    errors = np.abs(found - expected).max(axis=-1) / largest
+    is_mixture = any(one.role is ParameterRole.EXPERTS for one in listed)
+    sizes = {
+        "num_hidden_layers": model_of(case.config).layers.count,
+        "hidden_size": max(one.shape[-1] for one in listed),
+        "intermediate_size": 0,
+    }
+    return Measured(
+        error=float(np.median(errors) if is_mixture else errors.max()), bound=bound(sizes, scheme, largest) / largest
+    )
+
+
+@functools.cache
+def _checkpoint(model: str) -> Mapping[str, Array]:
+    case = MODELS[model]
+    tensors = case.checkpoint(tensors_of(random_model(case.model)))
+    return {name: np.array(numbers) for name, numbers in tensors.items()}
+
+
+@functools.cache
+def _library(model: str, scheme: str, kernel_store: Path) -> Path:
+    case = MODELS[model]
+    folder = Path(tempfile.mkdtemp(prefix=f"{model}-{scheme}-", dir=kernel_store.parent))
+    return compile_library(case.config, scheme, CPU_TARGET, folder, kernel_store=kernel_store, overrides=case.overrides)
+
+
+def _outputs(model: str, scheme: str, weights: Mapping[str, Array], kernel_store: Path) -> Array:
+    """(tokens, n) of all that is compared."""
+    config = MODELS[model].config
+    path, vocabulary = _library(model, scheme, kernel_store), MODELS[model].model["vocab_size"]
+    if model_of(config).limits.is_encoder:
+        tokens, mask = texts(vocabulary)
+        library = EncoderLibrary(path, weights)
+        hidden = library.hidden(tokens, mask)[mask > 0].astype(np.float32)
+        return np.concatenate([hidden, library.hidden(tokens[:1, :1], mask[:1, :1])[0].astype(np.float32)])
+    decoder, found = Library.load(path, weights), []
+    for number, text in enumerate(sequences(vocabulary)):
+        decoder.add(number)
+        found.append(decoder.run("batch_verify", [number], [len(text)], decoder.embed(text)[None])[0])
+    first, _ = sequences(vocabulary)
+    decoder.add(2)
+    found.append(decoder.prefill(2, first[:_PROMPT])[None])
+    found += [decoder.decode(2, token)[None] for token in first[_PROMPT : _PROMPT + _STEPS]]
+    return np.concatenate(found)
+
+
+def read_results() -> dict[tuple[str, str], Measured]:
+    """What was measured, by model and scheme."""
+    document = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    return {(model, scheme): Measured(**found) for model, row in document.items() for scheme, found in row.items()}
+
+
+def write_results(results: Mapping[tuple[str, str], Measured]) -> None:
+    """A file with a line a pair, of the pairs that there are, in their order."""
+    document: dict[str, dict[str, object]] = {}
+    for model, scheme in pairs():
+        if (model, scheme) in results:
+            found = {name: value for name, value in asdict(results[model, scheme]).items() if value}
+            document.setdefault(model, {})[scheme] = {
+                name: float(f"{value:.1e}") if isinstance(value, float) else value for name, value in found.items()
+            }
+    rows = (
+        f"{json.dumps(model)}: {{\n"
+        + ",\n".join(f"  {json.dumps(scheme)}: {json.dumps(found)}" for scheme, found in row.items())
+        + "\n}"
+        for model, row in document.items()
+    )
+    RESULTS.write_text("{\n" + ",\n".join(rows) + "\n}\n")

@@ -1,0 +1,76 @@
+"""docs/scheme-grid.md: every family by every scheme, with the largest error seen of the pairs that ran.
+
+`python -m tests.compiler.scheme_grid_page` writes the page of `scheme_grid.json`. With words, such as `llama` or
+`llama/int8_int8_f16` or `*/q4f16_1`, it measures these pairs first, and writes them into the file one by one.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.compiler import schemes
+from tests.compiler.scheme_grid import MODELS, Measured, measure, pairs, read_results, write_results
+
+PAGE = Path(__file__).parents[2] / "docs" / "scheme-grid.md"
+_HEAD = """<!-- help: scheme-grid: families by schemes, with the errors that were seen -->
+# Families by schemes
+
+This page is made by `python -m tests.compiler.scheme_grid_page`. For each pair, a small model with random weights is
+compiled for this processor, and compared with the float32 library of the same model, whose weights are those that the
+stored ones stand for: all tokens of two texts, and tokens after a prompt, one by one. A cell is the largest difference
+of logits (of encoders, of hidden states) as a percentage of the largest logit, and in brackets the bound: what
+roundings to the scheme's type explain, and those of activations. Of mixtures it is the median of the tokens', because
+a router may choose another expert for a number that is off by however little.
+
+Rows of these models are shorter than blocks of K-quants: `q4_k_f16`, `q5_k_f16` and `q6_k_f16` store `Q8_0` here, and
+`tests/compiler/test_ggml_schemes.py` compares them on wider rows. "–" is a pair that did not run; "no" is a model whose
+matrices the scheme cannot store, and says so.
+
+"""
+
+
+def page(results: Mapping[tuple[str, str], Measured]) -> str:
+    """The page of what was measured."""
+    listed = list(pairs())
+    ran = sum(pair in results for pair in listed)
+    above = [pair for pair, found in results.items() if found.error > found.bound]
+    told = f"{ran} of {len(listed)} pairs ran; {len(above)} of them are above their bound"
+    told += f": {', '.join('/'.join(pair) for pair in above)}." if above else "."
+    parts = [_HEAD, told, "\n"]
+    for dtype in ("float32", "float16", "bfloat16"):
+        names = [name for name in schemes.NAMES if schemes.scheme(name).model_dtype == dtype]
+        parts.append(f"\n## Schemes in {dtype}\n| model | {' | '.join(f'`{name}`' for name in names)} |\n")
+        parts.append(f"|---|{'---|' * len(names)}\n")
+        for model in MODELS:
+            cells = [_cell(results.get((model, name))) for name in names]
+            parts.append(f"| {model} | {' | '.join(cells)} |\n")
+    return "".join(parts)
+
+
+def _cell(found: Measured | None) -> str:
+    if found is None:
+        return "–"
+    return "no" if found.cannot else f"{100 * found.error:.2g} ({100 * found.bound:.2g})"
+
+
+def main() -> None:
+    results = read_results()
+    asked = [word if "/" in word else f"{word}/*" for word in sys.argv[1:]]
+    with tempfile.TemporaryDirectory() as folder:
+        kernels = Path(folder) / "kernels"
+        for model, scheme in pairs():
+            if not any(fnmatch.fnmatch(f"{model}/{scheme}", word) for word in asked):
+                continue
+            results[model, scheme] = measure(model, scheme, kernel_store=kernels)
+            print(model, scheme, results[model, scheme], file=sys.stderr, flush=True)
+            write_results(results)
+    write_results(results)
+    PAGE.write_text(page(read_results()))
+
+
+if __name__ == "__main__":
+    main()
