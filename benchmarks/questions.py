@@ -39,6 +39,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_CACHE_HOME"] = f"{folder}/cache"
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
         queried, shown, explained = (Path(folder, name) for name in ("queried", "shown", "explained"))
         write_workspace(queried, arguments.targets)
         write_workspace(shown, arguments.actions)

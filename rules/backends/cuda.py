@@ -20,7 +20,7 @@ from mlcbuild.workspace.schema import Attribute, AttributeKind
 
 # The GPUs that most people have had since 2020: A100, GeForce 30 and 40, L4, L40S, H100, H200.
 _COMMON = ("sm_80", "sm_90")
-_ALONE = ("sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_103", "sm_120", "sm_121")
+_ALONE = ("sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_103", "sm_120", "sm_121")
 
 # What every architecture since sm_75 has: a block's threads, its shared memory in bytes without asking for more, and
 # the threads that run in step. They are named, because TVM would ask this machine's GPU for what is left out.
