@@ -56,7 +56,7 @@ def text(vectors: int, warpgroups: int, stages: int, *, packed: bool) -> str:
     made = (_MULTIPLY_PACKED if packed else _MULTIPLY_HALVES) + _ADD_UP
     for key, value in values.items():
         made = made.replace(f"${key}", str(value))
-    guard = f"MLCBUILD_TILE_PRODUCT_{values['NAME']}"
+    guard = f"TILE_PRODUCT_{values['NAME']}"
     return f"{_COMMON}{_wgmma(vectors)}#ifndef {guard}\n#define {guard}{made}#endif\n"
 
 
@@ -67,8 +67,8 @@ def _wgmma(vectors: int) -> str:
     a = ", ".join(f"%{count + number}" for number in range(4))
     instruction = f"wgmma.mma_async.sync.aligned.m64n{vectors}k16.f32.f16.f16 {{{sums}}}"
     return f"""
-#ifndef MLCBUILD_WGMMA_{vectors}
-#define MLCBUILD_WGMMA_{vectors}
+#ifndef WGMMA_{vectors}
+#define WGMMA_{vectors}
 __device__ __forceinline__ void mlcbuild_wgmma_{vectors}(float* d, const unsigned* a, unsigned long long b) {{
   asm volatile("{instruction}, {{{a}}}, %{count + 4}, 1, 1, 1, 0;"
                : {operands}
@@ -84,8 +84,8 @@ __device__ __forceinline__ void mlcbuild_wgmma_{vectors}(float* d, unsigned long
 
 
 _COMMON = r"""
-#ifndef MLCBUILD_TILE_PRODUCT
-#define MLCBUILD_TILE_PRODUCT
+#ifndef TILE_PRODUCT
+#define TILE_PRODUCT
 __device__ __forceinline__ unsigned mlcbuild_aligned(const void* shared) {
   return ((unsigned)__cvta_generic_to_shared(shared) + 1023) & ~1023u;
 }
