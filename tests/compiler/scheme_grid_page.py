@@ -16,7 +16,8 @@ from tests.compiler import schemes
 from tests.compiler.scheme_grid import MODELS, Measured, measure, pairs, read_results, write_results
 
 PAGE = Path(__file__).parents[2] / "docs" / "scheme-grid.md"
-_HEAD = """# Families by schemes
+_HEAD = """<!-- help: scheme-grid: families by schemes, and the pairs that were measured -->
+# Families by schemes
 
 This page is made by `python -m tests.compiler.scheme_grid_page`. For each pair, a small model with random weights is
 compiled for this processor, and compared with the float32 library of the same model, whose weights are those that the

@@ -127,9 +127,9 @@ def test_code_of_stages_is_that_of_the_revision(checkout: Checkout, name: str) -
 @pytest.mark.slow
 def test_code_of_the_analysis_affects_everything(checkout: Checkout) -> None:
     future = "from __future__ import annotations\n"
-    checkout.edit(Edit(path="rules/filegroup.py", old=future, new=f"{future}\nEDITION = 2\n", affects=()))
+    checkout.edit(Edit(path="rules/rule.py", old=future, new=f"{future}\nEDITION = 2\n", affects=()))
     listed = checkout.affected("//...")
-    assert listed["//platforms:cuda"] == "mlcbuild itself changed: rules/filegroup.py"
+    assert listed["//platforms:cuda"] == "mlcbuild itself changed: rules/rule.py"
 
 
 @pytest.mark.exhaustive

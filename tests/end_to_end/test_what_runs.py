@@ -420,7 +420,7 @@ TABLE = (
     row("another tvm-ffi", distribution("apache-tvm-ffi"), "Export", *CODE - {"Link"}),
     row("another NVRTC", distribution("nvidia-cuda-nvrtc"), *DEVICE),
     row("another numpy", distribution("numpy"), *WEIGHTS, "ImportConfig"),
-    row("another gguf", distribution("gguf"), *IMPORT),
+    row("another gguf", distribution("gguf"), *IMPORT, "Quantize"),  # which restores blocks that it does not keep
     row("another pytest", distribution("pytest")),
     # mlcbuild's own code, changed without a change of what it makes: what follows is cut off.
     row("code of Export", code("compiler/stages/export"), "Export"),
