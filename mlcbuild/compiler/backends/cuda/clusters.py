@@ -10,6 +10,9 @@ from __future__ import annotations
 import re
 
 LEAVE = "mlcbuild_leave_cluster_of_"
+_INSTRUCTIONS = "barrier.cluster.arrive.release.aligned;\\nbarrier.cluster.wait.acquire.aligned;"
+BARRIER = f'asm volatile("{_INSTRUCTIONS}" ::: "memory");'
+"""The statement that waits for all threads of a cluster, and has what they wrote be seen."""
 _FUNCTION = re.compile(r'^(extern "C" __global__ void __launch_bounds__\(\d+\)) ([^;{}]*\) \{\n.*?^\}\n)', re.M | re.S)
 _LEFT = re.compile(rf"{LEAVE}(\d+)\(\);")
 
@@ -17,8 +20,7 @@ _LEFT = re.compile(rf"{LEAVE}(\d+)\(\);")
 def leave(size: int) -> tuple[str, str]:
     """The name and the text of the function that a block of a cluster of `size` blocks along `blockIdx.z` ends with."""
     name = f"{LEAVE}{size}"
-    barrier = "barrier.cluster.arrive.release.aligned;\\nbarrier.cluster.wait.acquire.aligned;"
-    return name, f'__device__ __forceinline__ void {name}() {{ asm volatile("{barrier}" ::: "memory"); }}\n'
+    return name, f"__device__ __forceinline__ void {name}() {{ {BARRIER} }}\n"
 
 
 def declared(text: str) -> str:

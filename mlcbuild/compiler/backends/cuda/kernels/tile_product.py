@@ -15,6 +15,7 @@ from tvm import tirx
 from mlcbuild.compiler.backends.cuda import clusters
 from mlcbuild.compiler.backends.cuda.kernels import instructions as gpu
 from mlcbuild.compiler.backends.cuda.kernels import operands, tile_product_text
+from mlcbuild.compiler.backends.cuda.kernels.launching import WARP
 from mlcbuild.compiler.backends.cuda.kernels.results import store_result
 from mlcbuild.compiler.kernels.building import Expression, store
 from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct, PackedMatrix
@@ -23,7 +24,6 @@ ARCHITECTURE = "sm_90a"
 _WARPGROUPS = 2
 _ROWS = tile_product_text.TILE_ROWS * _WARPGROUPS
 _THREADS = 128 * _WARPGROUPS
-_WARP = 32
 _TOGETHER = 4  # rows that a thread stores
 _CLUSTERS = (1, 2, 4, 8)
 _FEWEST_STEPS = 16
@@ -87,10 +87,10 @@ def multiply_tiles(product: MatrixProduct, shape: TileShape) -> None:
         T.thread_binding(0, shape.cluster, thread="blockIdx.z") as rank,
         T.thread_binding(0, -(-product.n // _ROWS), thread="blockIdx.y") as block,
         T.thread_binding(0, tirx.ceildiv(product.rows, shape.vectors), thread="blockIdx.x") as column,
-        T.thread_binding(0, _THREADS // _WARP, thread="threadIdx.y") as warp,
-        T.thread_binding(0, _WARP, thread="threadIdx.x") as lane,
+        T.thread_binding(0, _THREADS // WARP, thread="threadIdx.y") as warp,
+        T.thread_binding(0, WARP, thread="threadIdx.x") as lane,
     ):
-        _block(product, shape, rank, block * _ROWS, column * shape.vectors, warp * _WARP + lane)
+        _block(product, shape, rank, block * _ROWS, column * shape.vectors, warp * WARP + lane)
 
 
 def _block(

@@ -19,6 +19,8 @@ its share of the vectors.
 
 from __future__ import annotations
 
+from mlcbuild.compiler.backends.cuda import clusters
+
 STEP = 64  # places of a row
 TILE_ROWS = 64
 _ALIGNMENT = 1024  # of a step's vectors, for the swizzle
@@ -52,6 +54,7 @@ def text(vectors: int, warpgroups: int, stages: int, *, packed: bool) -> str:
         "STAGES": stages,
         "STAGE": _stage_bytes(vectors, rows, packed=packed),
         "STRIDE": rows + _PADDING,
+        "BARRIER": clusters.BARRIER,
     }
     made = (_MULTIPLY_PACKED if packed else _MULTIPLY_HALVES) + _ADD_UP
     for key, value in values.items():
@@ -116,9 +119,6 @@ __device__ __forceinline__ unsigned mlcbuild_two_of(unsigned word, unsigned sele
 // Rows of 128 bytes, eight of them 1,024 bytes apart from the next eight, in the 128-byte swizzle.
 __device__ __forceinline__ unsigned long long mlcbuild_rows_at(unsigned from) {
   return (from & 0x3ffff) >> 4 | 1ull << 16 | 64ull << 32 | 1ull << 62;
-}
-__device__ __forceinline__ void mlcbuild_cluster_barrier() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 #endif
 """
@@ -285,8 +285,11 @@ __device__ __forceinline__ void mlcbuild_lay_sums_out_$NAME(void* sums, void* sh
     const unsigned there = to + ((i / 4 * 8 + i % 2) * $STRIDE + i / 2 % 2 * 8) * 4;
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(there), "f"(d[i]) : "memory");
   }
-  if (cluster > 1) mlcbuild_cluster_barrier();
-  else __syncthreads();
+  if (cluster > 1) {
+    $BARRIER
+  } else {
+    __syncthreads();
+  }
 }
 // Four sums of neighbouring rows of a vector, over the blocks of the cluster.
 __device__ __forceinline__ void mlcbuild_total_$NAME(void* totals, void* shared, int vector, int row, int cluster) {
