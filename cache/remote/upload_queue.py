@@ -39,6 +39,7 @@ class UploadQueue:
         self._changed = threading.Condition()
         self._waiting = 0
         self._kept: list[UploadRequest] = []
+        self._retries = 0
         self._is_closed = False
 
     @property
@@ -66,6 +67,7 @@ class UploadQueue:
         """Send what has failed before. Returns at once."""
         with self._changed:
             kept, self._kept = self._kept, []
+            self._retries += 1
         for request in kept:
             self.put(request)
 
@@ -116,6 +118,7 @@ class UploadQueue:
     def _deliver(self, request: UploadRequest) -> None:
         if self._is_closed:
             return  # It was counted when the queue was closed.
+        retries = self._retries
         error: MlcbuildError | None = None
         try:
             self._send(request)
@@ -127,10 +130,15 @@ class UploadQueue:
         with self._changed:
             if self._is_closed:
                 return
-            self._waiting -= 1
-            if is_kept:
-                self._kept.append(request)
-            self._changed.notify_all()
+            # One request of this upload may have been the trial that showed that the server is back, while the others
+            # were refused: `retry` has come before the upload failed, and would not come again.
+            is_late = is_kept and self._retries != retries
+            if not is_late:
+                self._waiting -= 1
+                self._kept += [request] if is_kept else []
+                self._changed.notify_all()
+        if is_late:
+            self._threads.run(lambda: self._deliver(request))
         if error is not None and not is_kept:
             self._tally.add(uploads_dropped=1)
             self._failed(error)
