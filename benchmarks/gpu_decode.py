@@ -15,34 +15,19 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mlcbuild.compiler.weights.tensor import dtype_of
+from mlcbuild.runtime.bench.random_weights import random_weights
 from mlcbuild.runtime.expected_tensor import ExpectedTensor
 from mlcbuild.runtime.model import Model
 
 _WARM_UP = 8
 _ROUNDS = 3
-
-
-def random_weights(wanted: Sequence[ExpectedTensor]) -> Iterable[Any]:
-    """Words of random bits; scales that keep activations in range; the rest around one."""
-    random = np.random.default_rng(0)
-    for tensor in wanted:
-        count = int(np.prod(tensor.shape, dtype=np.int64))
-        if tensor.dtype == "uint32":
-            yield np.frombuffer(random.bytes(4 * count), np.uint32).reshape(tensor.shape)
-        elif tensor.name.endswith("q_scale"):
-            yield np.full(tensor.shape, 0.2 * (tensor.shape[-1] * 32) ** -0.5, dtype_of(tensor.dtype))
-        elif len(tensor.shape) == 1:
-            yield np.ones(tensor.shape, dtype_of(tensor.dtype))
-        else:
-            numbers = random.standard_normal(tensor.shape, np.float32) * np.float32(tensor.shape[-1] ** -0.5)
-            yield numbers.astype(dtype_of(tensor.dtype))
 
 
 def bytes_a_token(parameters: Sequence[ExpectedTensor]) -> int:

@@ -44,6 +44,7 @@ COMMANDS = (
     "explain",
     "affected",
     "matrix",
+    "bench",
     "tune",
     "release",
     "verify",

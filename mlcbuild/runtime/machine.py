@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,15 @@ class Machine:
     def function(self, name: str) -> Any:
         """A function of TVM's runtime."""
         return self._ffi.get_global_func(name)
+
+    def tell_of_calls(self, hear: Callable[[str, bool, tuple[Any, ...]], int] | None) -> None:
+        """Have `hear` called before (True) and after each call that the library makes, with the function's name and
+        arguments; None: no longer. It returns what TVM's `VMInstrumentReturnKind` names."""
+
+        def instrument(_function: Any, name: str, before: bool, _result: Any, *arguments: Any) -> int:
+            return 0 if hear is None else hear(name, before, arguments)
+
+        self._machine.set_instrument(self._ffi.convert(instrument))
 
     def tensor(self, numbers: Any) -> Any:
         """A copy on the device."""

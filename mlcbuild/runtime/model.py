@@ -36,8 +36,8 @@ class Model:
 
         `threads` 0 is one for each core that this process may use.
         """
-        self._machine = Machine(library, threads=threads)
-        metadata = json.loads(str(self._machine.entry("_metadata")()))
+        self.machine = Machine(library, threads=threads)
+        metadata = json.loads(str(self.machine.entry("_metadata")()))
         self.context_window_size = int(metadata["context_window_size"])
         self.prefill_chunk_size = int(metadata["prefill_chunk_size"])
         self.sliding_window_size = int(metadata["sliding_window_size"])
@@ -51,11 +51,11 @@ class Model:
             context_window=self.context_window_size,
             kind=metadata["kv_state_kind"],
         )
-        self._embed = self._machine.entry("embed")
-        self._prefill = self._machine.entry("prefill")
-        self._decode = self._machine.entry("decode")
+        self._embed = self.machine.entry("embed")
+        self._prefill = self.machine.entry("prefill")
+        self._decode = self.machine.entry("decode")
         self.parameters = tuple(ExpectedTensor.of(item) for item in metadata["params"])
-        self._weights = self._machine.array([self._machine.tensor(array) for array in weights(self.parameters)])
+        self._weights = self.machine.array([self.machine.tensor(array) for array in weights(self.parameters)])
         self._states: SequenceStates | None = None
         self._capacity = 0
         self._tokens: list[int] = []
@@ -68,7 +68,7 @@ class Model:
     def has_function(self, name: str) -> bool:
         """Whether the library has an entry function of that name."""
         try:
-            self._machine.entry(name)
+            self.machine.entry(name)
         except UsageError:
             return False
         return True
@@ -91,7 +91,7 @@ class Model:
 
     def new_states(self, *, sequences: int, tokens: int) -> SequenceStates:
         """Room for `sequences` sequences that hold `tokens` tokens in all."""
-        return SequenceStates(self._machine, self.cache_sizes, sequences=sequences, tokens=tokens)
+        return SequenceStates(self.machine, self.cache_sizes, sequences=sequences, tokens=tokens)
 
     def keep(self, tokens: Sequence[int]) -> int:
         """Keep of the sequence what `tokens` begin with, less than all of them, and forget the rest. Returns the
@@ -123,7 +123,7 @@ class Model:
         logits (vocabulary,) after the piece, or (n, vocabulary) after `every_token` of it."""
         if not tokens:
             raise ValueError("a prefill without tokens")
-        entry = self._machine.entry("batch_verify") if every_token else self._prefill
+        entry = self.machine.entry("batch_verify") if every_token else self._prefill
         for begin in range(0, len(tokens), self.prefill_chunk_size):
             yield self._add(entry, tokens[begin : begin + self.prefill_chunk_size], every_token=every_token)
 
@@ -141,14 +141,14 @@ class Model:
 
     def embeddings(self, tokens: Sequence[int], *, rows: int = 1) -> Any:
         """Embeddings (rows, n / rows, hidden) of n tokens, on the device."""
-        embedded = self._embed(self._machine.tensor(np.asarray(tokens, np.int32)), self._weights)
+        embedded = self._embed(self.machine.tensor(np.asarray(tokens, np.int32)), self._weights)
         count, hidden = embedded.shape
         return embedded._create_view((rows, count // rows, hidden))
 
     def logits_of(self, name: str, states: Sequence[Any], embedded: Any, *positions: Array) -> Sequence[Any]:
         """The entry function of that name, called with all weights: logits on the device, and the states."""
-        given = [self._machine.tensor(array) for array in positions]
-        results: Sequence[Any] = self._machine.entry(name)(embedded, *given, *states, self._weights)
+        given = [self.machine.tensor(array) for array in positions]
+        results: Sequence[Any] = self.machine.entry(name)(embedded, *given, *states, self._weights)
         return results
 
     def _add(self, entry: Any, tokens: Sequence[int], *, every_token: bool = False) -> Array:

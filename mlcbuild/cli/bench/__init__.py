@@ -1,0 +1,1 @@
+"""`mlcbuild bench`: how fast a package or library is, and where its time goes."""

@@ -1,0 +1,119 @@
+"""`mlcbuild bench`: from the command line to what is measured and printed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlcbuild.cli.arguments.options import GlobalOptions
+from mlcbuild.cli.bench.kernels import kernel_times
+from mlcbuild.cli.bench.output import Device, Measured, Report, print_document, print_report
+from mlcbuild.cli.bench.roofline import roofline_svg
+from mlcbuild.cli.bench.subject import Subject
+from mlcbuild.cli.output.slow_progress import SlowProgress, slow_progress
+from mlcbuild.cli.output.terminal import OutputFormat
+from mlcbuild.errors import LocalEnvironmentError, UsageError
+from mlcbuild.runtime.bench.device_speed import copied_bytes_a_second, operations_a_second
+from mlcbuild.runtime.bench.measuring import call_times, check, measure
+from mlcbuild.runtime.bench.random_weights import random_weights
+from mlcbuild.runtime.bench.workload import Phase, Workload
+from mlcbuild.runtime.devices import kind_of
+from mlcbuild.runtime.engine import Engine
+from mlcbuild.runtime.measuring.device import measuring_device
+from mlcbuild.runtime.model import Model
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions:
+    """`prompts` are lengths of prefills, for each of `batches`; `tokens` are the steps of a decoding after `context`
+    tokens, 0 for none. `kernels` asks where the time goes; `svg` is a file for the chart of that."""
+
+    batches: tuple[int, ...]
+    prompts: tuple[int, ...]
+    context: int
+    tokens: int
+    rounds: int
+    threads: int
+    kernels: bool
+    svg: Path | None
+
+    def workloads(self) -> list[Workload]:
+        """Prompts of each length, then decodings; each for every batch."""
+        prefills = [
+            Workload(phase=Phase.PREFILL, batch=batch, tokens=prompt, context=0)
+            for batch in self.batches
+            for prompt in self.prompts
+        ]
+        decodings = [
+            Workload(phase=Phase.DECODE, batch=batch, tokens=self.tokens, context=self.context)
+            for batch in self.batches
+            if self.tokens
+        ]
+        return prefills + decodings
+
+
+def bench(subject: Subject, given: BenchOptions, output: OutputFormat, options: GlobalOptions) -> None:
+    """Raises UsageError for a subject that does not run, or has no room for what is asked; LocalEnvironmentError where
+    its device is missing, or the chart cannot be written."""
+    with slow_progress(options) as progress:
+        model = _model(subject, given.threads, progress)
+        workloads = given.workloads()
+        for workload in workloads:
+            check(model, workload)
+        device = _device(model, subject.library, given.threads)
+        measured = []
+        for number, workload in enumerate(workloads):
+            progress("measuring", number, len(workloads))
+            measured.append(_measured(model, workload, subject, given))
+    weights = "its own" if subject.package else "random"
+    report = Report(title=subject.title, weights=weights, device=device, measured=tuple(measured))
+    if given.svg is not None:
+        _write(given.svg, roofline_svg(report))
+    if output is OutputFormat.JSON:
+        print_document(report)
+    else:
+        print_report(report, options)
+
+
+def _measured(model: Model, workload: Workload, subject: Subject, given: BenchOptions) -> Measured:
+    speed = measure(model, workload, rounds=given.rounds if workload.phase is Phase.PREFILL else workload.tokens)
+    kernels = kernel_times(call_times(model, workload), subject.descriptions) if given.kernels else []
+    return Measured(speed=speed, kernels=tuple(kernels))
+
+
+def _model(subject: Subject, threads: int, progress: SlowProgress) -> Model:
+    if subject.package is not None:
+        return Engine(
+            subject.package,
+            threads=threads,
+            loaded=lambda done, total: progress("loading the weights", done, total),
+        )
+    return Model(subject.library, random_weights, threads=threads)
+
+
+def _device(model: Model, library: Path, threads: int) -> Device:
+    kind = kind_of(library)
+    found = measuring_device(kind, threads=threads)
+    return Device(
+        name=found.name,
+        clocks=found.clocks,
+        driver=found.driver,
+        threads=found.threads,
+        copied=copied_bytes_a_second(model.machine, kind, threads=threads),
+        operations=operations_a_second(found.name),
+    )
+
+
+def _write(path: Path, chart: str) -> None:
+    try:
+        path.write_text(chart, encoding="utf-8")
+    except OSError as error:
+        raise LocalEnvironmentError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def numbers(given: str, *, option: str) -> tuple[int, ...]:
+    """`1,8` as numbers. Raises UsageError for anything else."""
+    parts = [part.strip() for part in given.split(",") if part.strip()]
+    if not all(part.isdigit() and int(part) > 0 for part in parts):
+        raise UsageError(f"{option} {given}: not a list of numbers", advice=(f"for example {option} 1,8",))
+    return tuple(map(int, parts))

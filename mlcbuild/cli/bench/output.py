@@ -1,0 +1,126 @@
+"""What `bench` prints: a line a workload, then where the time of each goes."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict, dataclass
+
+from mlcbuild.cli.arguments.options import GlobalOptions
+from mlcbuild.cli.bench.kernels import KernelTime
+from mlcbuild.cli.output import text
+from mlcbuild.cli.output.json_output import print_json
+from mlcbuild.runtime.bench.workload import Phase, Speed
+
+_SHOWN = 12
+_LEAST_SHARE = 0.005
+_MOST_OF_A_COPY = 2  # caches are faster than memory
+_KERNEL_COLUMNS = 44
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """A workload's speed, and its kernels, empty where they were not asked for."""
+
+    speed: Speed
+    kernels: tuple[KernelTime, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """What a library ran on. `copied` are bytes a second that copying reads and writes; `operations` are those of
+    tensor cores a second by the maker's sheet, 0 where they are not known."""
+
+    name: str
+    clocks: str
+    driver: str
+    threads: int
+    copied: float
+    operations: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """All that one command measured of a subject."""
+
+    title: str
+    weights: str  # "its own" or "random"
+    device: Device
+    measured: tuple[Measured, ...]
+
+
+def document(report: Report) -> dict[str, object]:
+    """The report as JSON: seconds, bytes, and operations."""
+    return {
+        "subject": report.title,
+        "weights": report.weights,
+        "device": asdict(report.device),
+        "workloads": [
+            {
+                **asdict(each.speed.workload),
+                "seconds": list(each.speed.seconds),
+                "median_seconds": each.speed.median,
+                "spread": each.speed.spread,
+                "tokens_per_second": each.speed.tokens_a_second,
+                "kernels": [asdict(kernel) for kernel in each.kernels],
+            }
+            for each in report.measured
+        ],
+    }
+
+
+def print_report(report: Report, options: GlobalOptions) -> None:
+    style = options.style(sys.stdout)
+    device = report.device
+    threads = f", {text.plural(device.threads, 'thread')}" if device.threads else ""
+    print(f"{report.title} on {device.name}{threads}; copies {device.copied / 1e9:,.0f} GB/s")
+    print(
+        style.bold(f"{'phase':<8} {'batch':>5} {'context':>7} {'tokens':>6} {'ms':>9} {'spread':>7} {'tokens/s':>10}")
+    )
+    for each in report.measured:
+        workload = each.speed.workload
+        tokens = workload.tokens if workload.phase is Phase.PREFILL else 1
+        print(
+            f"{workload.phase:<8} {workload.batch:>5} {workload.context:>7} {tokens:>6}"
+            f" {1e3 * each.speed.median:>9.2f} {100 * each.speed.spread:>5.0f} %"
+            f" {each.speed.tokens_a_second:>10,.1f}"
+        )
+    for each in report.measured:
+        if each.kernels:
+            print()
+            _print_kernels(each, device.copied, options)
+
+
+def _print_kernels(measured: Measured, copied: float, options: GlobalOptions) -> None:
+    style = options.style(sys.stdout)
+    workload = measured.speed.workload
+    total = sum(kernel.seconds for kernel in measured.kernels)
+    title = f"{workload.phase}, batch {workload.batch}, {workload.context} tokens before"
+    print(style.bold(f"{title}: {1e3 * total:.2f} ms with a wait after each call"))
+    print(f"{'kernel':<{_KERNEL_COLUMNS}} {'calls':>5} {'ms':>8} {'share':>5} {'GB/s':>7} {'TFLOP/s':>7}")
+    shown = [kernel for kernel in measured.kernels[:_SHOWN] if kernel.seconds >= _LEAST_SHARE * total]
+    for kernel in shown:
+        name = text.shortened(kernel.text, _KERNEL_COLUMNS)
+        padding = " " * (_KERNEL_COLUMNS - text.cell_width(name))
+        print(
+            f"{name}{padding} {kernel.calls:>5} {1e3 * kernel.seconds:>8.2f} {100 * kernel.seconds / total:>3.0f} %"
+            f" {_rate(_moved(kernel, copied), kernel.seconds, 9):>7} {_rate(kernel.operations, kernel.seconds, 12):>7}"
+        )
+    rest = measured.kernels[len(shown) :]
+    if rest:
+        seconds = sum(kernel.seconds for kernel in rest)
+        named = f"{len(rest)} others"
+        print(f"{named:<{_KERNEL_COLUMNS}} {'':>5} {1e3 * seconds:>8.2f} {100 * seconds / total:>3.0f} %")
+
+
+def _moved(kernel: KernelTime, copied: float) -> int:
+    """Bytes; 0 where they cannot be: a kernel that looks rows of a table up reads little of it."""
+    return kernel.bytes if kernel.bytes / kernel.seconds < _MOST_OF_A_COPY * copied else 0
+
+
+def _rate(amount: int, seconds: float, power: int) -> str:
+    """`amount` a second, in units of 10 to `power`; nothing of nothing."""
+    return f"{amount / seconds / 10**power:,.1f}" if amount and seconds else ""
+
+
+def print_document(report: Report) -> None:
+    print_json(document(report))

@@ -1,0 +1,83 @@
+"""What `bench` measures: the library, and the weights of a package, that a path or a label leads to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from mlcbuild.cli.arguments.options import GlobalOptions
+from mlcbuild.cli.build.request import BuildOutcome, BuildRequest
+from mlcbuild.cli.build.session import run_build
+from mlcbuild.cli.exit_codes import ExitCode
+from mlcbuild.cli.inspection.survey import SurveyRequest, surveying
+from mlcbuild.compiler.kernel_description import KernelDescription
+from mlcbuild.engine.survey import all_wanted
+from mlcbuild.errors import UsageError
+from mlcbuild.rules.analysis import Analysis
+from mlcbuild.runtime.package import ModelPackage
+
+_LIBRARY_RULE = "model_library"
+_PACKAGE_RULE = "model_package"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A library, called `title`; with the weights of the package in `package`, or random ones. `descriptions` say what
+    its kernels compute, by their names, where that is known."""
+
+    title: str
+    library: Path
+    package: Path | None
+    descriptions: Mapping[str, KernelDescription] = field(default_factory=dict)
+
+
+def subject_of_path(path: Path) -> Subject:
+    """Raises UsageError for what is no package and no library."""
+    if path.is_dir():
+        return Subject(title=str(path), library=ModelPackage.open(path).library, package=path)
+    if not path.is_file():
+        raise UsageError(f"{path} is not there", advice=("name a package's folder, a library, or a target",))
+    return Subject(title=str(path), library=path, package=None)
+
+
+def subject_of_label(label: str, request: BuildRequest, options: GlobalOptions) -> Subject | ExitCode:
+    """Builds the target; a failed build is told, and gives its exit code. Raises UsageError for one without a
+    library."""
+
+    def check(analysis: Analysis) -> None:
+        rules = [target.rule for target in analysis.requested]
+        if len(rules) != 1 or rules[0] not in (_LIBRARY_RULE, _PACKAGE_RULE):
+            what = f"is a {rules[0]}" if len(rules) == 1 else f"matches {len(rules)} targets"
+            raise UsageError(f"{label} {what}", advice=("name one model_package or model_library",))
+
+    outcome = run_build(replace(request, check=check, quiet_if_current=True), options)
+    if outcome.exit_code is not ExitCode.OK:
+        return outcome.exit_code
+    (target,) = outcome.analysis.requested
+    folder = outcome.workspace.root / outcome.directories[str(target.label)]
+    descriptions = _descriptions(outcome, request, options)
+    if target.rule == _PACKAGE_RULE:
+        return replace(subject_of_path(folder), title=str(target.label), descriptions=descriptions)
+    (library,) = [
+        outcome.workspace.root / path for path in outcome.paths if (outcome.workspace.root / path).parent == folder
+    ]
+    return Subject(title=str(target.label), library=library, package=None, descriptions=descriptions)
+
+
+def _descriptions(outcome: BuildOutcome, request: BuildRequest, options: GlobalOptions) -> dict[str, KernelDescription]:
+    """What the kernels of a built target compute, of the manifests in the cache."""
+    survey = SurveyRequest(
+        configuration=request.configuration, overrides=request.overrides, disk_cache=request.disk_cache
+    )
+    wanted = all_wanted(outcome.analysis.actions)
+    with surveying(
+        outcome.workspace, outcome.analysis, wanted, disk_cache=survey.disk_cache, remote=None, say=options.note
+    ) as parts:
+        actions = [each.action for each in parts.survey.actions.values() if each.action.mnemonic == "CompileKernel"]
+    found = {}
+    for action in actions:
+        if action.description is not None:
+            details = dict(action.description.details)
+            found[str(details["kernel"])] = KernelDescription.read(details)
+    return found

@@ -1,0 +1,117 @@
+"""`mlcbuild bench`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mlcbuild.cli.arguments.completion import complete_pattern
+from mlcbuild.cli.arguments.help_format import examples
+from mlcbuild.cli.arguments.options import (
+    ConfigOption,
+    DiskCacheOption,
+    ExecutorOption,
+    JobsOption,
+    NoRemoteOption,
+    OutputOption,
+    ProgressChoice,
+    ProgressOption,
+    RayAddressOption,
+    RemoteOption,
+    SetOption,
+    global_options,
+)
+from mlcbuild.cli.output.terminal import OutputFormat
+
+BENCH_EXAMPLES = examples(
+    "mlcbuild bench //models:smollm2-135m-cpu",
+    "mlcbuild bench //models:llama-gpu --batch 1,16,64 --context 1000 --svg chart.svg",
+    "mlcbuild bench dist/llama --prompt 512,2048 --no-kernels --output json",
+)
+
+
+def bench(
+    context: typer.Context,
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="LABEL-OR-PATH",
+            show_default=False,
+            autocompletion=complete_pattern,
+            help="A model_package or model_library, //pkg:name or :name; a package's folder; or a library file.",
+        ),
+    ],
+    batch: Annotated[str, typer.Option("--batch", metavar="N,N", help="Sequences at a time.")] = "1",
+    prompt: Annotated[str, typer.Option("--prompt", metavar="N,N", help="Tokens of prompts to read.")] = "128",
+    before: Annotated[
+        int, typer.Option("--context", metavar="N", min=0, help="Tokens that sequences have before they go on.")
+    ] = 128,
+    tokens: Annotated[
+        int, typer.Option("--tokens", metavar="N", min=0, help="Steps of decoding; 0: prompts alone.")
+    ] = 32,
+    rounds: Annotated[int, typer.Option("--rounds", metavar="N", min=1, help="How often a prompt is read.")] = 5,
+    threads: Annotated[
+        int, typer.Option("--threads", metavar="N", min=0, help="Threads on a CPU; 0: one for each core.")
+    ] = 0,
+    kernels: Annotated[
+        bool, typer.Option("--kernels/--no-kernels", help="Tell where the time goes, call by call.")
+    ] = True,
+    svg: Annotated[
+        Path | None,
+        typer.Option("--svg", metavar="FILE", show_default=False, help="Write a roofline chart of the kernels."),
+    ] = None,
+    config: ConfigOption = "",
+    overrides: SetOption = None,
+    jobs: JobsOption = None,
+    disk_cache: DiskCacheOption = None,
+    remote: RemoteOption = "",
+    no_remote: NoRemoteOption = False,
+    executor: ExecutorOption = None,
+    ray_address: RayAddressOption = "",
+    progress: ProgressOption = ProgressChoice.AUTO,
+    output: OutputOption = OutputFormat.TEXT,
+) -> int:
+    """Measure how many tokens a second a model reads and writes, and which kernels take the time.
+
+    A target is built first. A library without weights gets random ones. Prompts are read at once, and sequences that
+    have a context go on token by token; the median of the rounds counts, from tokens to logits in host memory.
+    """
+    from mlcbuild.cli.bench.command import BenchOptions, numbers
+    from mlcbuild.cli.bench.command import bench as run
+    from mlcbuild.cli.bench.subject import subject_of_label, subject_of_path
+    from mlcbuild.cli.build.request import BuildRequest
+    from mlcbuild.cli.exit_codes import ExitCode
+    from mlcbuild.cli.settings.execution import ExecutionOptions
+    from mlcbuild.cli.settings.remote import RemoteOptions
+
+    given = BenchOptions(
+        batches=numbers(batch, option="--batch"),
+        prompts=numbers(prompt, option="--prompt"),
+        context=before,
+        tokens=tokens,
+        rounds=rounds,
+        threads=threads,
+        kernels=kernels or svg is not None,
+        svg=svg,
+    )
+    options = global_options(context)
+    if not subject.startswith(("//", ":", "@")):
+        run(subject_of_path(options.directory / subject), given, output, options)
+        return int(ExitCode.OK)
+    request = BuildRequest(
+        patterns=(subject,),
+        configuration=config,
+        overrides=tuple(overrides or ()),
+        jobs=jobs,
+        disk_cache=disk_cache,
+        remote=RemoteOptions(address=remote, no_remote=no_remote),
+        execution=ExecutionOptions(executor=executor or "", ray_address=ray_address),
+        progress=progress,
+    )
+    built = subject_of_label(subject, request, options)
+    if isinstance(built, ExitCode):
+        return int(built)
+    run(built, given, output, options)
+    return int(ExitCode.OK)

@@ -1,0 +1,1 @@
+"""How fast a library is: tokens a second, and where the time goes."""

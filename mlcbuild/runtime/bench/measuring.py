@@ -1,0 +1,141 @@
+"""Runs workloads on a model, and tells what they took.
+
+Each phase is run once before it is timed: the first pass of a size makes room and loads kernels. A step is timed from
+its tokens to its logits in host memory, since that is what a caller waits for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+from mlcbuild.errors import UsageError
+from mlcbuild.runtime.batch.sequences import SequenceBatch
+from mlcbuild.runtime.bench.call_clock import CallClock
+from mlcbuild.runtime.bench.workload import CallTime, Phase, Speed, Workload
+from mlcbuild.runtime.model import Model
+
+
+def measure(model: Model, workload: Workload, *, rounds: int) -> Speed:
+    """Raises UsageError for a workload that the library has no room or no functions for."""
+    check(model, workload)
+    steps = _steps(model, workload)
+    next(steps)()
+    return Speed(workload=workload, seconds=tuple(_seconds(next(steps)) for _ in range(rounds)))
+
+
+def call_times(model: Model, workload: Workload) -> tuple[CallTime, ...]:
+    """What each function took in a prefill, or in one step of decoding.
+
+    Raises UsageError as `measure` does.
+    """
+    check(model, workload)
+    steps = _steps(model, workload)
+    next(steps)()
+    step = next(steps)
+    with CallClock(model.machine) as clock:
+        step()
+    return clock.times()
+
+
+def check(model: Model, workload: Workload) -> None:
+    """Raises UsageError for a workload that the library has no room or no functions for."""
+    if model.cache_sizes.is_bounded and workload.capacity > model.context_window_size:
+        raise UsageError(
+            f"{workload.capacity} tokens of a sequence do not fit the model's context of {model.context_window_size}",
+            advice=("ask for shorter prompts or contexts, or override context_window_size",),
+        )
+    if workload.batch > model.max_batch_size:
+        raise UsageError(
+            f"a batch of {workload.batch} is more than the library's {model.max_batch_size}",
+            advice=("ask for smaller batches, or override max_batch_size",),
+        )
+    if not model.has_function("batch_decode"):
+        raise UsageError("the library has no function batch_decode, so that it generates nothing")
+
+
+def _steps(model: Model, workload: Workload) -> Iterator[Callable[[], object]]:
+    """What is timed, one round after the other, without end: what it needs is done before it comes."""
+    random = np.random.default_rng(1)
+    prompts = {
+        sequence: [int(token) for token in random.integers(0, model.active_vocab_size, workload.capacity)]
+        for sequence in range(workload.batch)
+    }
+    alone = _alone if workload.batch == 1 else _together
+    yield from alone(model, workload, prompts)
+
+
+def _alone(model: Model, workload: Workload, prompts: Mapping[int, Sequence[int]]) -> Iterator[Callable[[], object]]:
+    """By the functions for one sequence."""
+    (prompt,) = prompts.values()
+
+    def begin() -> None:
+        model.reset(capacity=workload.capacity)
+        if workload.context:
+            model.prefill(prompt[: workload.context])
+
+    rest = prompt[workload.context :]
+    yield from _rounds(workload, begin, lambda: model.prefill(rest), lambda number: model.decode(rest[number]))
+
+
+def _together(model: Model, workload: Workload, prompts: Mapping[int, Sequence[int]]) -> Iterator[Callable[[], object]]:
+    """By the functions for a batch."""
+    batch = SequenceBatch(model, sequences=workload.batch, tokens=workload.batch * workload.capacity)
+    rest = {sequence: prompt[workload.context :] for sequence, prompt in prompts.items()}
+    begun = False
+
+    def begin() -> None:
+        nonlocal begun
+        for sequence, prompt in prompts.items():
+            if begun:
+                batch.remove(sequence)
+            batch.add(sequence)
+            _read(model, batch, {sequence: prompt[: workload.context]})
+        begun = True
+
+    yield from _rounds(
+        workload,
+        begin,
+        lambda: _read(model, batch, rest),
+        lambda number: batch.decode({sequence: prompt[number] for sequence, prompt in rest.items()}),
+    )
+
+
+def _read(model: Model, batch: SequenceBatch, prompts: Mapping[int, Sequence[int]]) -> None:
+    """Prefills in passes of at most a chunk."""
+    left = {sequence: list(prompt) for sequence, prompt in prompts.items() if prompt}
+    while left:
+        room, taken = model.prefill_chunk_size, {}
+        for sequence in list(left):
+            piece = left[sequence][:room]
+            if not piece:
+                break
+            taken[sequence] = piece
+            room -= len(piece)
+            left[sequence] = left[sequence][len(piece) :]
+            if not left[sequence]:
+                del left[sequence]
+        batch.prefill(taken)
+
+
+def _rounds(
+    workload: Workload,
+    begin: Callable[[], object],
+    prefill: Callable[[], object],
+    decode: Callable[[int], object],
+) -> Iterator[Callable[[], object]]:
+    while True:
+        begin()
+        if workload.phase is Phase.PREFILL:
+            yield prefill
+        else:
+            yield from (partial(decode, number) for number in range(workload.tokens))
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
