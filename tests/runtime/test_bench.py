@@ -27,7 +27,7 @@ def _workload(phase: Phase, *, batch: int = 1, tokens: int = 20, context: int = 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("batch", [1, 4])
 @pytest.mark.parametrize(("phase", "context"), [(Phase.PREFILL, 0), (Phase.PREFILL, 18), (Phase.DECODE, 18)])
 def test_each_round_is_timed(model: Model, phase: Phase, context: int, batch: int) -> None:
     workload = _workload(phase, batch=batch, context=context)

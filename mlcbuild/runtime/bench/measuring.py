@@ -16,6 +16,7 @@ from mlcbuild.errors import UsageError
 from mlcbuild.runtime.batch.sequences import SequenceBatch
 from mlcbuild.runtime.bench.call_clock import CallClock
 from mlcbuild.runtime.bench.workload import CallTime, Phase, Speed, Workload
+from mlcbuild.runtime.kv_cache import PAGE_TOKENS, pages_of
 from mlcbuild.runtime.model import Model
 
 
@@ -83,7 +84,8 @@ def _alone(model: Model, workload: Workload, prompts: Mapping[int, Sequence[int]
 
 def _together(model: Model, workload: Workload, prompts: Mapping[int, Sequence[int]]) -> Iterator[Callable[[], object]]:
     """By the functions for a batch."""
-    batch = SequenceBatch(model, sequences=workload.batch, tokens=workload.batch * workload.capacity)
+    room = pages_of(workload.capacity) * PAGE_TOKENS  # a page belongs to one sequence
+    batch = SequenceBatch(model, sequences=workload.batch, tokens=workload.batch * room)
     rest = {sequence: prompt[workload.context :] for sequence, prompt in prompts.items()}
     begun = False
 
