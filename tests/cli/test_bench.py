@@ -10,7 +10,7 @@ import pytest
 
 from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.bench.command import BenchOptions, numbers
-from mlcbuild.cli.bench.kernels import OTHER, KernelTime, kernel_times
+from mlcbuild.cli.bench.kernels import OTHER, KernelTime, kernel_times, replay_seconds
 from mlcbuild.cli.bench.output import Device, Measured, Report, document, print_report
 from mlcbuild.cli.bench.roofline import roofline_svg
 from mlcbuild.cli.bench.subject import subject_of_path
@@ -61,7 +61,7 @@ def _report() -> Report:
         ),
         measured=(
             Measured(speed=Speed(workload=prefill, seconds=(0.0151, 0.015, 0.0153)), kernels=kernels),
-            Measured(speed=Speed(workload=decode, seconds=(0.0062, 0.0061)), kernels=()),
+            Measured(speed=Speed(workload=decode, seconds=(0.0062, 0.0061)), kernels=kernels[1:2], replay=0.0019),
         ),
     )
 
@@ -105,7 +105,9 @@ def test_calls_of_one_kernel_are_one_line_and_products_have_operations() -> None
         call("vm.builtin.make_shape", ()),
         call("vm.builtin.attention_kv_cache_attention_with_fused_qkv", (), size=0),
         call(LOOKUP, ((8,),)),
+        call("vm.builtin.cuda_graph.run_or_capture", (), 2, size=0),
     ]
+    assert replay_seconds(calls) == 0.002
     found = {each.name: each for each in kernel_times(calls, {PRODUCT: DESCRIPTION})}
     assert list(found) == [OTHER, PRODUCT, "vm.builtin.attention_kv_cache_attention_with_fused_qkv", LOOKUP]
     product = found[PRODUCT]
@@ -160,7 +162,9 @@ def test_workloads_are_prompts_and_then_decodings() -> None:
 
 
 def test_the_document_has_seconds_of_all_rounds() -> None:
-    (prefill, decode) = document(_report())["workloads"]  # type: ignore[misc]
+    workloads = document(_report())["workloads"]
+    assert isinstance(workloads, list)
+    prefill, decode = workloads
     assert prefill["median_seconds"] == 0.0151
     assert decode["tokens_per_second"] == pytest.approx(16 / 0.00615)
 

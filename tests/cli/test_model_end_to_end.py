@@ -160,6 +160,16 @@ def test_a_package_is_built_and_speaks(root: Path, capsys: pytest.CaptureFixture
     assert "the model's context is 64" in capsys.readouterr().err
 
 
+def test_the_kernels_of_a_target_are_timed_by_names_that_people_read(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["--prompt", "8", "--context", "4", "--tokens", "2", "--rounds", "1"]
+    assert main(["bench", ":package", *sizes, "--threads", "1", "--output", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["subject"], told["weights"]) == ("//:package", "its own")
+    for workload in told["workloads"]:
+        products = [each for each in workload["kernels"] if "matmul" in each["text"] and each["operations"]]
+        assert any("qkv_proj" in each["text"] for each in products), workload["phase"]
+
+
 def test_a_package_says_what_another_says(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["test", ":check", "--output=json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["tests"].values()

@@ -37,6 +37,7 @@ SNAPSHOTS = Path(__file__).parent / "snapshots"
 PRINTED: dict[str, tuple[str, ...]] = {
     "affected": ("affected", "--since", "HEAD", "--output", "text"),
     "aquery": ("aquery", "mnemonic('^Partition$', //:model)"),
+    "bench": ("bench", "//:notes"),
     "build": ("build", "//:package", "//:notes", "--dry-run"),
     "cache-gc": ("cache", "gc", "--max-size", "0"),
     "cache-pull": ("cache", "pull", "//:notes", "--remote", "{server}", "--disk-cache", "{empty}"),
@@ -83,7 +84,7 @@ PREPARED: dict[str, tuple[str, ...]] = {
 EXPECTED = {
     "build": ExitCode.WOULD_RUN,
     "test": ExitCode.TESTS_FAILED,
-    **dict.fromkeys(("tune-candidates", "tune-kernels", "tune-measure"), ExitCode.COMMAND_LINE),
+    **dict.fromkeys(("bench", "tune-candidates", "tune-kernels", "tune-measure"), ExitCode.COMMAND_LINE),
 }
 RECORDS = (record(), record(outcome=Outcome.CRASHED, shape=(("chains", 4),), message="it was killed by SIGSEGV"))
 # The width of their columns differs from run to run.

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from mlcbuild.errors import UsageError
-from mlcbuild.runtime.bench.call_clock import CallClock
+from mlcbuild.runtime.bench.call_clock import REPLAY, CallClock
 from mlcbuild.runtime.bench.device_speed import copied_bytes_a_second, operations_a_second
 from mlcbuild.runtime.bench.measuring import call_times, measure
 from mlcbuild.runtime.bench.random_weights import random_weights
 from mlcbuild.runtime.bench.workload import Phase, Speed, Workload
 from mlcbuild.runtime.expected_tensor import ExpectedTensor
+from mlcbuild.runtime.machine import Machine
 from mlcbuild.runtime.model import Model
 
 
@@ -49,6 +53,35 @@ def test_calls_are_those_of_one_pass_of_all_layers(model: Model, phase: Phase, p
     kernels = [call for call in calls if call.name.startswith("kernel_")]
     assert kernels
     assert all(call.bytes > 0 and call.seconds > 0 and call.shapes for call in kernels)
+
+
+class _Replaying:
+    """A machine whose library replays a graph of one kernel, as `Machine` tells of its calls."""
+
+    def __init__(self) -> None:
+        self.device = SimpleNamespace(sync=lambda: None)
+        self.ran: list[str] = []
+
+    def tell_of_calls(self, hear: Callable[[str, bool, tuple[Any, ...]], int] | None) -> None:
+        self.hear = hear
+
+    def function(self, name: str) -> Callable[..., object]:
+        assert name == "vm.builtin.invoke_closure"
+        return lambda _machine, captured, *given: captured(*given)
+
+    def call(self, name: str, *arguments: Any) -> None:
+        assert self.hear is not None
+        self.hear(name, True, arguments)
+        self.ran.append(name)
+        self.hear(name, False, arguments)
+
+
+def test_kernels_of_a_graph_are_told_of_before_it_is_replayed() -> None:
+    machine = _Replaying()
+    with CallClock(cast("Machine", machine)) as clock:
+        machine.call(REPLAY, "the machine", lambda given: machine.call("kernel_a", given), ["given"], 0)
+    assert machine.ran == ["kernel_a", REPLAY]
+    assert [(call.name, call.calls) for call in clock.times()] == [("kernel_a", 1), (REPLAY, 1)]
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlcbuild.cli.arguments.options import GlobalOptions
-from mlcbuild.cli.bench.kernels import kernel_times
+from mlcbuild.cli.bench.kernels import kernel_times, replay_seconds
 from mlcbuild.cli.bench.output import Device, Measured, Report, print_document, print_report
 from mlcbuild.cli.bench.roofline import roofline_svg
 from mlcbuild.cli.bench.subject import Subject
@@ -77,8 +77,8 @@ def bench(subject: Subject, given: BenchOptions, output: OutputFormat, options: 
 
 def _measured(model: Model, workload: Workload, subject: Subject, given: BenchOptions) -> Measured:
     speed = measure(model, workload, rounds=given.rounds if workload.phase is Phase.PREFILL else workload.tokens)
-    kernels = kernel_times(call_times(model, workload), subject.descriptions) if given.kernels else []
-    return Measured(speed=speed, kernels=tuple(kernels))
+    calls = call_times(model, workload) if given.kernels else ()
+    return Measured(speed=speed, kernels=tuple(kernel_times(calls, subject.descriptions)), replay=replay_seconds(calls))
 
 
 def _model(subject: Subject, threads: int, progress: SlowProgress) -> Model:

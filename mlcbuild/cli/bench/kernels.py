@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mlcbuild.compiler.kernel_description import KernelDescription, short_name
+from mlcbuild.runtime.bench.call_clock import REPLAY
 from mlcbuild.runtime.bench.workload import CallTime
 
 OTHER = "the virtual machine: shapes, memory, views"
 _KERNEL = "kernel_"
 # Functions of TVM's runtime that start kernels themselves.
-_RUNTIME = ("attention", "rnn_state", "cuda_graph")
+_RUNTIME = ("attention", "rnn_state")
 _RUNTIME_PREFIX = "vm.builtin."
 
 
@@ -29,9 +30,12 @@ class KernelTime:
 
 
 def kernel_times(calls: Iterable[CallTime], descriptions: Mapping[str, KernelDescription]) -> list[KernelTime]:
-    """The kernels, the one that took longest first, and all of the virtual machine's own calls as one."""
+    """The kernels, the one that took longest first, and all of the virtual machine's own calls as one; without replays
+    of a CUDA graph, whose kernels are among them."""
     groups: dict[str, list[CallTime]] = {}
     for call in calls:
+        if call.name == REPLAY:
+            continue
         groups.setdefault(_group(call.name), []).append(call)
     found = [
         KernelTime(
@@ -45,6 +49,11 @@ def kernel_times(calls: Iterable[CallTime], descriptions: Mapping[str, KernelDes
         for name, group in groups.items()
     ]
     return sorted(found, key=lambda each: -each.seconds)
+
+
+def replay_seconds(calls: Iterable[CallTime]) -> float:
+    """Of all replays of CUDA graphs together; 0 without any."""
+    return sum(call.seconds for call in calls if call.name == REPLAY)
 
 
 def _group(name: str) -> str:

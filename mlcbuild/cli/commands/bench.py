@@ -34,7 +34,7 @@ BENCH_EXAMPLES = examples(
 
 def bench(
     context: typer.Context,
-    subject: Annotated[
+    target: Annotated[
         str,
         typer.Argument(
             metavar="LABEL-OR-PATH",
@@ -97,11 +97,11 @@ def bench(
         svg=svg,
     )
     options = global_options(context)
-    if not subject.startswith(("//", ":", "@")):
-        run(subject_of_path(options.directory / subject), given, output, options)
+    if not target.startswith(("//", ":", "@")):
+        run(subject_of_path(options.directory / target), given, output, options)
         return int(ExitCode.OK)
     request = BuildRequest(
-        patterns=(subject,),
+        patterns=(target,),
         configuration=config,
         overrides=tuple(overrides or ()),
         jobs=jobs,
@@ -110,7 +110,7 @@ def bench(
         execution=ExecutionOptions(executor=executor or "", ray_address=ray_address),
         progress=progress,
     )
-    built = subject_of_label(subject, request, options)
+    built = subject_of_label(target, request, options)
     if isinstance(built, ExitCode):
         return int(built)
     run(built, given, output, options)
