@@ -27,7 +27,7 @@ from mlcbuild.cli.output.terminal import OutputFormat
 
 BENCH_EXAMPLES = examples(
     "mlcbuild bench //models:smollm2-135m-cpu",
-    "mlcbuild bench //models:llama-gpu --batch 1,16,64 --context 1000 --svg chart.svg",
+    "mlcbuild bench //models:llama-gpu --batch 1,16 --context 1000 --svg roof.svg",
     "mlcbuild bench dist/llama --prompt 512,2048 --no-kernels --output json",
 )
 
