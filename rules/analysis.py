@@ -5,7 +5,7 @@ records of measurements for targets that are tuned (`RuleContext.choices`)."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -55,6 +55,7 @@ class Analysis:
     needs: Mapping[Label, tuple[Label, ...]]  # the targets that each of the closure needs
     observed: ObservedPaths  # what decided which files there are, and what rules read
     skipped: Mapping[Label, str] = field(default_factory=dict)  # requested, but incompatible; with the reason
+    load: str = ""  # the digest of what was loaded; "" where it is not known
 
     def narrowed(self, labels: Container[Label]) -> Analysis:
         """The same with those of the requested targets alone, and what they need."""
@@ -70,9 +71,17 @@ class Analysis:
         )
 
 
-def analyse(workspace: LoadedWorkspace, rules: Mapping[str, Rule], records: RecordStore | None = None) -> Analysis:
+def analyse(
+    workspace: LoadedWorkspace,
+    rules: Mapping[str, Rule],
+    records: RecordStore | None = None,
+    earlier: Analysis | None = None,
+) -> Analysis:
     """Run each rule's implementation, dependencies first. `records` are the measurements that targets may be tuned by;
     None stands for those of the user's disk cache.
+
+    Of an `earlier` analysis by the same rules, whose observed paths are all as they were, targets are taken over if
+    neither they nor anything that they need was edited since.
 
     Raises WorkspaceErrors with every mistake found, also if a target that is named by its label cannot be built for its
     platform.
@@ -123,19 +132,25 @@ def analyse(workspace: LoadedWorkspace, rules: Mapping[str, Rule], records: Reco
             chosen[platform] = choices(store.records(platform))
         return chosen[platform]
 
+    known = _TakenOver(earlier, workspace)
     for label in reachable(workspace.requested, needed):
         target = workspace.targets[label]
         dependencies = needs[label]
+        found = known.target(label, dependencies)
+        if found is not None:
+            providers[label], analysed[label] = found.providers, found
+            actions += known.actions(label)
+            continue
         found_incompatible = _of_dependency(target, dependencies, incompatible) or _of_platform(target, providers)
         if found_incompatible is not None:
             incompatible[label] = found_incompatible
             continue
-        if any(found not in providers for found in dependencies):
+        if any(each not in providers for each in dependencies):
             continue  # A dependency has an error of its own, which says all there is to say.
         context = RuleContext(
             target=target,
             configuration=configuration,
-            dependencies={found: providers[found] for found in dependencies},
+            dependencies={each: providers[each] for each in dependencies},
             source_files=source_files,
             read_source=read_source,
             list_folder=list_folder,
@@ -170,10 +185,42 @@ def analyse(workspace: LoadedWorkspace, rules: Mapping[str, Rule], records: Reco
         requested=tuple(analysed[label] for label in workspace.requested if label in analysed),
         targets=analysed,
         needs=needs,
-        observed=observer.paths,
+        observed=known.observed_with(observer.paths),
+        load=workspace.digest,
         skipped={label: incompatible[label].reason for label in workspace.requested if label in incompatible},
     )
     return whole.narrowed(frozenset(analysed)) if incompatible else whole
+
+
+class _TakenOver:
+    """Targets of an earlier analysis that are the same now. To be asked for dependencies first."""
+
+    def __init__(self, earlier: Analysis | None, workspace: LoadedWorkspace) -> None:
+        edited = {workspace.digest: frozenset[Label](), **workspace.edited_since}
+        self._earlier = earlier if earlier and earlier.load and earlier.load in edited else None
+        self._edited = edited[self._earlier.load] if self._earlier else frozenset()
+        self._taken: set[Label] = set()
+        self._actions: dict[str, list[Action]] = {}
+        for action in self._earlier.actions if self._earlier else ():
+            self._actions.setdefault(action.owner, []).append(action)
+
+    def target(self, label: Label, dependencies: tuple[Label, ...]) -> AnalysedTarget | None:
+        if self._earlier is None or label in self._edited or not self._taken.issuperset(dependencies):
+            return None
+        found = self._earlier.targets.get(label)
+        if found is None or self._earlier.needs[label] != dependencies:
+            return None
+        self._taken.add(label)
+        return found
+
+    def actions(self, label: Label) -> Sequence[Action]:
+        return self._actions.get(str(label), ())
+
+    def observed_with(self, observed: ObservedPaths) -> ObservedPaths:
+        """What decided these targets too, and others of the earlier analysis, which does no harm."""
+        if self._earlier is None or not self._taken:
+            return observed
+        return self._earlier.observed.with_newer(observed)
 
 
 def _of_platform(target: Target, providers: Mapping[Label, Providers]) -> Incompatibility | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mlcbuild.errors import WorkspaceError, WorkspaceErrors
@@ -12,6 +12,7 @@ from mlcbuild.workspace.attribute_override import parse_override
 from mlcbuild.workspace.check import Checker
 from mlcbuild.workspace.collector import without_collector
 from mlcbuild.workspace.configuration import DEFAULT_CONFIGURATION, Configuration
+from mlcbuild.workspace.earlier import EarlierLoad
 from mlcbuild.workspace.error_collector import ErrorCollector
 from mlcbuild.workspace.graph import reachable
 from mlcbuild.workspace.label import Label, shown_package
@@ -53,7 +54,10 @@ class LoadedWorkspace:
     requested: tuple[Label, ...]  # what the patterns match, in the order of the patterns, then of labels
     named: frozenset[Label] = frozenset()  # those of them that a pattern names by their own label
     observed: ObservedPaths  # what affected the load
+    named_packages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by each package that was read
+    edited_since: Mapping[str, frozenset[Label]] = field(default_factory=dict)  # by digests of earlier loads
     digest: str = ""  # of all of this but `requested` and `named`; "" where it is not known
+    request: str = ""  # stands for everything but files that decided this; "" where it is not known
 
     def target(self, label: Label) -> Target | None:
         """The target of that name. None for the label of an existing file (`Label.path`)."""
@@ -85,16 +89,21 @@ def load(
     configuration: str = DEFAULT_CONFIGURATION,
     repositories: Mapping[str, str] | None = None,
     overrides: Sequence[str] = (),
+    earlier: EarlierLoad | None = None,
 ) -> LoadedWorkspace:
     """Load the packages that `patterns` need, and all that their labels name, transitively.
 
     `current_package` is the package that relative patterns are relative to; `configuration` one that the root's
     `BUILD.toml` defines, or "default". `repositories` are built in: the text of a `BUILD.toml` by name, whose targets
     have labels `@name//:target`. `overrides` are arguments of `--set`, which take precedence over all files; the last
-    one for an attribute counts. Raises LoadErrors with every mistake in the files that were read and in
-    the patterns.
+    one for an attribute counts. Of an `earlier` load of an equal request, what still holds is taken over. Raises
+    LoadErrors with every mistake in the files that were read and in the patterns.
     """
     with without_collector():
+        if earlier is not None and not overrides:
+            again = _Loader(root, schemas, configuration, repositories, earlier).load_again(patterns, current_package)
+            if again is not None:
+                return again
         return _Loader(root, schemas, configuration, repositories).load(patterns, current_package, overrides)
 
 
@@ -116,9 +125,13 @@ class _Loader:
         schemas: Mapping[str, RuleSchema],
         configuration: str,
         repositories: Mapping[str, str] | None,
+        earlier: EarlierLoad | None = None,
     ) -> None:
         self._errors = ErrorCollector()
+        self._earlier = earlier
         tree = PackageTree(root, repositories=repositories)
+        self._taken_over = (earlier.targets_by_package(tree.build_file) if earlier else None) or {}
+        tree = PackageTree(root, repositories=repositories, known=frozenset(self._taken_over))
         try:
             settings = read_settings(root, tree.file(""), self._errors)
         except WorkspaceError:
@@ -137,9 +150,42 @@ class _Loader:
         self._schemas = schemas
         self._tables = PackageReader(schemas=schemas, resolver=self._resolver, errors=self._errors)
         self._packages: dict[str, Package] = {}
+        self._named: dict[str, tuple[str, ...]] = {}
         self._checker = Checker(root, self._tree, self._packages, schemas, self._errors)
 
+    def load_again(self, texts: Sequence[str], current_package: str) -> LoadedWorkspace | None:
+        """What `load` returns. None where an edit may have changed what was taken over, or is wrong: `load` tells."""
+        assert self._earlier is not None
+        if not self._taken_over or not self._is_configured:
+            return None
+        patterns = self._read(texts, current_package, ())
+        packages = self._packages
+        if packages.keys() != self._earlier.loaded.named_packages.keys():
+            return None
+        for name, package in packages.items():
+            if name not in self._taken_over and not self._earlier.still_allows(name, package.targets, self._taken_over):
+                return None
+        self._check(patterns)
+        return None if self._errors.errors else self._loaded(self._targets, patterns)
+
     def load(self, texts: Sequence[str], current_package: str, overrides: Sequence[str]) -> LoadedWorkspace:
+        patterns = self._read(texts, current_package, overrides)
+        self._check(patterns)
+        errors = self._errors.errors
+        if errors:
+            # What an unknown configuration would have said of any target is not known.
+            sound = self._sound(self._targets, errors) if self._is_configured else {}
+            raise LoadErrors(errors, sound=self._loaded(sound, patterns))
+        loaded = self._loaded(self._targets, patterns)
+        self._check_use_of_overrides(loaded)
+        return loaded
+
+    @property
+    def _targets(self) -> dict[Label, Target]:
+        return {target.label: target for package in self._packages.values() for target in package.targets.values()}
+
+    def _read(self, texts: Sequence[str], current_package: str, overrides: Sequence[str]) -> list[Pattern]:
+        """Read the packages that patterns and overrides need, and return the patterns."""
         self._resolver.check_configurations(self._schemas)
         patterns = [pattern for text in texts if (pattern := self._pattern(text, current_package))]
         outside = [*self._resolver.settings.references, *self._resolver.references]
@@ -147,19 +193,14 @@ class _Loader:
         pending.update((found.label.package, None) for found in outside)
         pending.update((package, None) for package in self._read_overrides(overrides, current_package))
         self._read_all(pending)
+        return patterns
+
+    def _check(self, patterns: Sequence[Pattern]) -> None:
+        """Check what was read against each other."""
         for pattern in patterns:
             self._check_pattern(pattern)
         self._check_overrides()
         self._checker.check([*self._resolver.settings.references, *self._resolver.references], self._resolver.paths)
-        targets = {target.label: target for package in self._packages.values() for target in package.targets.values()}
-        errors = self._errors.errors
-        if errors:
-            # What an unknown configuration would have said of any target is not known.
-            sound = self._sound(targets, errors) if self._is_configured else {}
-            raise LoadErrors(errors, sound=self._loaded(sound, patterns))
-        loaded = self._loaded(targets, patterns)
-        self._check_use_of_overrides(loaded)
-        return loaded
 
     def _read_overrides(self, texts: Sequence[str], current_package: str) -> list[str]:
         """The packages of the targets whose attributes are set."""
@@ -201,12 +242,15 @@ class _Loader:
             raise LoadErrors(self._errors.errors, sound=loaded)
 
     def _loaded(self, targets: Mapping[Label, Target], patterns: Sequence[Pattern]) -> LoadedWorkspace:
+        observed = self._tree.observer.paths
         loaded = LoadedWorkspace(
             settings=self._resolver.settings,
             configuration=self._resolver.configuration,
             targets={label: targets[label] for label in sorted(targets)},
             requested=(),
-            observed=self._tree.observer.paths,
+            observed=self._earlier.loaded.observed.with_newer(observed) if self._earlier else observed,
+            named_packages=self._named,
+            edited_since=self._earlier.edited_since(targets) if self._earlier else {},
         )
         requested = loaded.select(patterns)
         named = {pattern.label for pattern in patterns if pattern.kind is PatternKind.TARGET and not pattern.negative}
@@ -263,13 +307,19 @@ class _Loader:
             name, _ = pending.popitem()
             if name in self._packages or not self._tree.is_package(name):
                 continue
+            if self._earlier and name in self._taken_over:
+                self._packages[name] = Package(name=name, targets=self._taken_over[name])
+                self._named[name] = self._earlier.loaded.named_packages[name]
+                pending.update(dict.fromkeys(self._named[name]))
+                continue
             try:
                 package = self._tables.read_package(name, self._tree.file(name))
             except WorkspaceError as error:
                 self._errors.add_error(error)
                 package = Package(name=name, incomplete=True)
             self._packages[name] = package
-            pending.update((reference.label.package, None) for reference in package.references)
+            self._named[name] = tuple(dict.fromkeys(reference.label.package for reference in package.references))
+            pending.update(dict.fromkeys(self._named[name]))
 
     def _check_pattern(self, pattern: Pattern) -> None:
         package = self._packages.get(pattern.package)

@@ -31,6 +31,10 @@ class ObservedPaths:
     def all(self) -> frozenset[str]:
         return self.read.union(self.looked_for)
 
+    def with_newer(self, newer: ObservedPaths) -> ObservedPaths:
+        """These, and what somebody observed who took something over from whoever observed these."""
+        return ObservedPaths(read=self.read | newer.read, looked_for={**self.looked_for, **newer.looked_for})
+
 
 class Observer:
     """Collects the paths below `root` while something is read. `known` are kinds that were looked for just before."""

@@ -66,6 +66,7 @@ class PackageReader:
     resolver: Resolver
     errors: ErrorCollector
     overrides: dict[tuple[Label, str], AttributeOverride] = field(default_factory=dict)
+    _asked_for: dict[tuple[str, ...], tuple[Attribute, ...]] = field(default_factory=dict)
 
     def read_package(self, name: str, file: TomlFile) -> Package:
         """Read every target of a file. Errors are collected."""
@@ -194,13 +195,9 @@ class PackageReader:
         elsewhere: dict[str, Origin] = {}
         if COMPATIBLE_WITH in cell:
             elsewhere[COMPATIBLE_WITH] = cell[COMPATIBLE_WITH].origin
-        attributes = schema.attributes
-        if PLATFORM in schema.by_name:
-            # The platform comes first: it selects the values that depend on it.
-            attributes = (schema.by_name[PLATFORM], *attributes)
         # Nearly all targets have their values from nowhere else, and leave most attributes out.
         is_in_table = not (cell or self.overrides or "select" in table or self.resolver.configuration.has_values)
-        for attribute in attributes:
+        for attribute in self._attributes_of(schema, table) if is_in_table else _in_order(schema):
             name = attribute.name
             if name in values:
                 continue
@@ -259,6 +256,16 @@ class PackageReader:
                 platform=platform,
                 compatible_with=self._compatible_with(table, origin, reader, cell),
             )
+
+    def _attributes_of(self, schema: RuleSchema, table: Mapping[str, Any]) -> tuple[Attribute, ...]:
+        """The attributes that a table has, and those that count without it. Most tables of a rule have the same."""
+        keys = (schema.name, *table)
+        found = self._asked_for.get(keys)
+        if found is None:
+            found = self._asked_for[keys] = tuple(
+                each for each in _in_order(schema) if each.name in table or each.mandatory or each.is_label
+            )
+        return found
 
     def _compatible_with(
         self, table: Mapping[str, Any], origin: Origin, reader: ValueReader, cell: Cell
@@ -336,6 +343,12 @@ class PackageReader:
         except LabelError as error:
             self.errors.add(f"bad target name {quoted(name)}: {error.message}", where, *error.advice)
             return None
+
+
+def _in_order(schema: RuleSchema) -> tuple[Attribute, ...]:
+    """The attributes as they are read. The platform comes first: it selects the values that depend on it."""
+    platform = schema.by_name.get(PLATFORM)
+    return schema.attributes if platform is None else (platform, *schema.attributes)
 
 
 def _missing_axes(cell: Cell, template: str) -> str:

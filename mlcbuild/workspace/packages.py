@@ -20,14 +20,21 @@ class PackageTree:
     There are no packages in hidden folders, `ignored` folders (paths from the root), and other workspaces below this
     one. The search for packages does not follow symbolic links to folders. `observer` has the paths from the root whose
     state has affected anything. `repositories` are built in: the text of the root package's
-    `BUILD.toml` by name. They have no other package, and are below no package of the workspace.
+    `BUILD.toml` by name. They have no other package, and are below no package of the workspace. Of the packages `known`
+    no file is read to see whether it is that of another workspace.
     """
 
     def __init__(
-        self, root: Path, *, ignored: frozenset[str] = frozenset(), repositories: Mapping[str, str] | None = None
+        self,
+        root: Path,
+        *,
+        ignored: frozenset[str] = frozenset(),
+        repositories: Mapping[str, str] | None = None,
+        known: frozenset[str] = frozenset(),
     ) -> None:
         self.root = root
         self.repositories = repositories or {}
+        self._known = known
         self.observer = Observer(root)
         self._ignored = ignored
         self._has_file: dict[str, bool] = {}
@@ -36,7 +43,7 @@ class PackageTree:
 
     def ignoring(self, ignored: frozenset[str]) -> PackageTree:
         """The same tree without these folders. Files that were already read are kept."""
-        tree = PackageTree(self.root, ignored=ignored, repositories=self.repositories)
+        tree = PackageTree(self.root, ignored=ignored, repositories=self.repositories, known=self._known)
         tree._files.update(self._files)
         tree.observer = self.observer
         return tree
@@ -135,7 +142,7 @@ class PackageTree:
         return known
 
     def _is_workspace(self, package: str) -> bool:
-        if not self._has_build_file(package):
+        if package in self._known or not self._has_build_file(package):
             return False
         try:
             return "workspace" in self.file(package).content

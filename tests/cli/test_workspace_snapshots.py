@@ -19,11 +19,16 @@ import pytest
 
 from mlcbuild.cache import stat_cache
 from mlcbuild.cache.integrity import checksum_of_bytes
+from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.workspace import snapshots
 from mlcbuild.cli.workspace.opening import open_workspace
 from mlcbuild.cli.workspace.snapshots import Snapshots
 from mlcbuild.engine.no_op_record import load_no_op_record
+from mlcbuild.rules.providers import FilesInfo
+from mlcbuild.rules.rule import RuleContext
 from mlcbuild.workspace.observed import ObservedPaths
+from mlcbuild.workspace.package_reader import Package, PackageReader
+from mlcbuild.workspace.toml import TomlFile
 from tests.compiler.tiny_llama import TINY_LLAMA
 from tests.end_to_end.world import World, command
 
@@ -88,15 +93,20 @@ class Hits:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.found = self.made = 0
-        read = Snapshots._read
+        recall = Snapshots.recall
 
-        def counted(of: Snapshots, name: str) -> Any:
-            value = read(of, name)
-            self.found += value is not None
-            self.made += value is None
+        def counted(of: Snapshots, request: Any, make: Any, *, made_of: Any = "") -> Any:
+            before = self.made
+
+            def counting(earlier: Any) -> Any:
+                self.made += 1
+                return make(earlier)
+
+            value = recall(of, request, counting, made_of=made_of)
+            self.found += self.made == before
             return value
 
-        monkeypatch.setattr(Snapshots, "_read", counted)
+        monkeypatch.setattr(Snapshots, "recall", counted)
 
     @contextmanager
     def all(self) -> Iterator[None]:
@@ -191,6 +201,10 @@ def _edits(world: World, chance: random.Random) -> list[Callable[[], object]]:
         lambda: _flip(world, "deep/BUILD.toml", "srcs = ", "srcs == "),
         lambda: _replace(world, "deep/BUILD.toml", 'name = "more"\n', 'name = "more"\ntags = ["manual"]\n'),
         lambda: world.write("deep/BUILD.toml", '[[filegroup]]\nname = "more"\nsrcs = ["//:text"]\n'),
+        lambda: _flip(world, "deep/BUILD.toml", '["//:text"]', '["//:folder"]'),
+        lambda: _flip(world, "deep/BUILD.toml", 'name = "more"', 'name = "other"'),
+        lambda: _flip(world, "deep/BUILD.toml", 'name = "more"\n', 'name = "more"\nvisibility = ["//models"]\n'),
+        lambda: _flip(world, "models/BUILD.toml", "[[model]]", "# A comment.\n[[model]]"),
         lambda: _flip(world, "own.py", "files=tuple(", "files=()+tuple("),
         lambda: _flip(world, "own.py", 'name="bundle"', 'name="bundled"'),
         lambda: _replace(world, "own.py", "Of what.", f"Of what {number}."),
@@ -221,12 +235,107 @@ def test_after_any_edit_the_answer_is_that_of_a_fresh_analysis(
         asked = COMMANDS[step % len(COMMANDS)]
         first, again = world.mlcbuild(*asked), world.mlcbuild(*asked)
         with monkeypatch.context() as without:
-            without.setattr(Snapshots, "recall", lambda _self, _request, make: (make(), ""))
+            without.setattr(Snapshots, "recall", lambda _self, _request, make, **_: (make(None), ""))
             fresh = world.mlcbuild(*asked)
         assert (first, again) == (fresh, fresh), f"step {step}: {asked}"
         codes.add(fresh.code)
-    assert hits.found > EDITS / 2, "little was read back"
+    assert hits.found > EDITS / 6, "little was read back"
     assert len(codes) > 1, "no edit made an error"
+
+
+class Work:
+    """Which packages are read, and which targets are analysed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.packages: list[str] = []
+        self.targets: list[str] = []
+        read, context = PackageReader.read_package, RuleContext.__init__
+
+        def reading(of: PackageReader, name: str, file: TomlFile) -> Package:
+            self.packages.append(name)
+            return read(of, name, file)
+
+        def analysing(of: RuleContext, **values: Any) -> None:
+            self.targets.append(str(values["target"].label))
+            context(of, **values)
+
+        monkeypatch.setattr(PackageReader, "read_package", reading)
+        monkeypatch.setattr(RuleContext, "__init__", analysing)
+
+    def of(self, world: World) -> tuple[list[str], list[str]]:
+        self.packages, self.targets = [], []
+        assert world.mlcbuild("aquery", "//...").code == 0
+        return self.packages, self.targets
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_an_edit_reads_its_package_and_analyses_what_needs_the_edited_targets(
+    world: World, monkeypatch: pytest.MonkeyPatch, settled: bool
+) -> None:
+    world.write(
+        "deep/BUILD.toml", '[[filegroup]]\nname = "more"\nsrcs = ["//:text"]\n[[filegroup]]\nname = "x"\nsrcs = []\n'
+    )
+    settle(world, "aquery", "//...")
+    work = Work(monkeypatch)
+    assert work.of(world) == ([], [])
+    _replace(world, "deep/BUILD.toml", '["//:text"]', '["//:folder"]')
+    if not settled:  # The earlier snapshots serve until the edit can be told from another at the same time.
+        monkeypatch.setattr(stat_cache, "RACY_NANOSECONDS", 10**15)
+        assert work.of(world) == (["deep"], ["//deep:more", "//:all"])
+    time.sleep(2 * RACY_SECONDS)
+    assert work.of(world) == (["deep"], ["//deep:more", "//:all"])
+    if settled:
+        assert work.of(world) == ([], [])
+
+
+def test_two_edits_between_two_analyses_are_both_seen(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    settle(world, "aquery", "//...")
+    for path, old, new in (
+        ("deep/BUILD.toml", '["//:text"]', '["//:folder"]'),
+        ("models/BUILD.toml", "[[model]]", "# A comment.\n[[model]]"),
+    ):
+        _replace(world, path, old, new)
+        time.sleep(2 * RACY_SECONDS)
+        assert world.mlcbuild("query", "//...").code == 0  # It loads, and analyses nothing.
+    assert Work(monkeypatch).of(world) == ([], ["//deep:more", "//:all"])
+
+
+@pytest.mark.parametrize(
+    ("edited", "why"),
+    [
+        ('[[filegroup]]\nname = "less"\nsrcs = ["//:text"]\n', "no target or file //deep:more"),
+        ('[[filegroup]]\nname = "more"\nsrcs = []\nvisibility = ["//models"]\n', "//deep:more is not visible"),
+        ('[[filegroup]]\nname = "more"\nsrcs = ["//:all"]\n', "dependency cycle"),
+    ],
+)
+def test_an_edit_that_others_see_is_checked_against_them(world: World, edited: str, why: str) -> None:
+    settle(world, "aquery", "//...")
+    world.write("deep/BUILD.toml", edited)
+    told = world.mlcbuild("aquery", "//...")
+    shutil.rmtree(world.root / ".mlcbuild/snapshots")
+    assert told == world.mlcbuild("aquery", "//...")
+    assert (told.code, why in told.err) == (ExitCode.ANALYSIS_FAILED, True), told.err
+
+
+def test_an_edited_rule_is_analysed_anew(world: World) -> None:
+    """Also where its targets are loaded as before."""
+    world.write(
+        "BUILD.toml", (world.root / "BUILD.toml").read_text() + '[[bundle]]\nname = "two"\nof = ["text", "link"]\n'
+    )
+    settle(world, "aquery", "//...")
+
+    def files() -> list[str]:
+        workspace = open_workspace(world.root)
+        analysis = workspace.analyse(workspace.load(["//..."], ""))
+        target = next(found for label, found in analysis.targets.items() if label.name == "two")
+        provided = target.provided(FilesInfo)
+        assert provided is not None
+        return [path for path, _ in provided.files]
+
+    assert files() == ["text", "link"]
+    _replace(world, "own.py", "for label in labels", "for label in labels[:1]")
+    time.sleep(2 * RACY_SECONDS)
+    assert files() == ["text"]
 
 
 def test_an_edited_source_file_leaves_the_snapshots_true(world: World, hits: Hits) -> None:
@@ -267,7 +376,7 @@ def test_a_damaged_snapshot_counts_as_absent_and_is_replaced(world: World, hits:
         case "empty":
             path.write_bytes(b"")
         case "another form":
-            path.write_bytes(data.replace(b"snapshot 1\n", b"snapshot 0\n", 1))
+            path.write_bytes(data.replace(b"snapshot 2\n", b"snapshot 0\n", 1))
         case "a bit":
             path.write_bytes(data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
         case "another request":
@@ -416,11 +525,11 @@ def test_what_was_looked_for_counts_as_it_was_found(world: World) -> None:
     state = world.root / ".mlcbuild"
     store = Snapshots(root=world.root, state_directory=state, began_nanoseconds=time.time_ns() + 10**9)
     (world.root / "text").unlink()
-    value, digest = store.recall(("a request",), lambda: loaded)
+    value, digest = store.recall(("a request",), lambda _: loaded)
     assert digest
     assert value is loaded
-    again, _ = store.recall(("a request",), lambda: loaded)
+    again, _ = store.recall(("a request",), lambda _: loaded)
     assert again is loaded, "the file is gone"
     world.write("text", "there again\n")
-    again, _ = store.recall(("a request",), lambda: loaded)
+    again, _ = store.recall(("a request",), lambda _: loaded)
     assert again is not loaded

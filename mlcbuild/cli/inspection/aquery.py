@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from mlcbuild.cli.arguments.options import GlobalOptions
@@ -43,7 +42,7 @@ def print_actions(expression: str, request: SurveyRequest, output: OutputFormat,
     workspace = open_workspace(options.directory, to_load=True)
     found, graph = answer(query, workspace, request.configuration, request.overrides)
     labels = tuple(node for node in found if isinstance(node, Label))
-    analysis = workspace.analyse(replace(graph.loaded, requested=labels), request.disk_cache)
+    analysis = workspace.analyse(graph.loaded, request.disk_cache, requested=labels, expression=expression)
     for note in skipped_notes(analysis):
         options.note(note)
     owners = frozenset(map(str, labels))

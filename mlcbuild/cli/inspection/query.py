@@ -81,7 +81,8 @@ def _of_shard(
         node for node in found if isinstance(node, Label) and MANUAL_TAG not in graph.loaded.targets[node].tags
     )
     wanted = tuple(node for node in found if isinstance(node, Label) and node in built)
-    analysis = opened.analyse(replace(graph.loaded, requested=wanted, named=frozenset()))
+    loaded = replace(graph.loaded, named=frozenset())
+    analysis = opened.analyse(loaded, requested=wanted, expression=request.expression)
     part = part_of(analysis, opened.root, shard=request.shard, timings=request.timings, reasons=REASONS)
     for note in part.notes:
         options.note(note)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import hashlib
+import json
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -11,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlcbuild.cli.arguments.options import STATE_DIRECTORY
-from mlcbuild.cli.workspace.snapshots import Snapshots
+from mlcbuild.cli.workspace.snapshots import Earlier, Snapshots
 from mlcbuild.errors import UsageError, WorkspaceError
+from mlcbuild.regular_files import read_regular
 from mlcbuild.workspace.configuration import DEFAULT_CONFIGURATION
 from mlcbuild.workspace.packages import BUILD_FILE
 from mlcbuild.workspace.settings import WorkspaceSettings, find_root, load_settings, package_of
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
     from mlcbuild.rules.analysis import Analysis
     from mlcbuild.rules.rule import Rule
     from mlcbuild.tuning.store import RecordStore
+    from mlcbuild.workspace.label import Label
     from mlcbuild.workspace.loader import LoadedWorkspace
 
 
@@ -63,30 +68,68 @@ class OpenWorkspace:
         """
         rule_files = [file.path for file in self.settings.rules]
         request = ("load", list(patterns), self.current_package, configuration, list(overrides), rule_files)
-        loaded, digest = self._snapshots.recall(request, lambda: self._load(patterns, configuration, overrides))
-        return replace(loaded, digest=digest)
 
-    def analyse(self, loaded: LoadedWorkspace, disk_cache: Path | None = None) -> Analysis:
-        """The actions of what was loaded here, perhaps with other `requested` targets. `disk_cache` is that of the
-        option, whose records tune kernels. Raises WorkspaceErrors."""
+        def make(earlier: Earlier[LoadedWorkspace] | None) -> LoadedWorkspace:
+            return self._load(patterns, configuration, overrides, earlier)
+
+        loaded, digest = self._snapshots.recall(request, make)
+        return replace(loaded, digest=digest, request=self._snapshots.name_of(request))
+
+    def analyse(
+        self,
+        loaded: LoadedWorkspace,
+        disk_cache: Path | None = None,
+        *,
+        requested: tuple[Label, ...] | None = None,
+        expression: str = "",
+    ) -> Analysis:
+        """The actions of what was loaded here, or of other targets of it, which an `expression` found. `disk_cache` is
+        that of the option, whose records tune kernels. Raises WorkspaceErrors.
+
+        One snapshot is kept of each load and of each expression.
+        """
         from mlcbuild.tuning.store import RecordStore
 
         records = RecordStore.of(disk_cache)
-        if not loaded.digest:
-            return self._analyse(loaded, records)
+        asked = ""
+        if requested is not None and requested != loaded.requested:
+            loaded, asked = replace(loaded, requested=requested), expression
+        if not loaded.request:
+            return self._analyse(loaded, records, None)
         labels = [list(map(str, found)) for found in (loaded.requested, sorted(loaded.named))]
-        request = ("analyse", loaded.digest, *labels, str(records.root))
-        return self._snapshots.recall(request, lambda: self._analyse(loaded, records))[0]
+        made_of = hashlib.sha256(json.dumps([loaded.digest, *labels]).encode()).hexdigest() if loaded.digest else None
+        request = ("analyse", loaded.request, asked, bool(loaded.named), self._rules_digest(), str(records.root))
+
+        def make(earlier: Earlier[Analysis] | None) -> Analysis:
+            return self._analyse(loaded, records, earlier)
+
+        return self._snapshots.recall(request, make, made_of=made_of)[0]
+
+    def _rules_digest(self) -> str:
+        """Of the workspace's own rules."""
+        hasher = hashlib.sha256()
+        for file in self.settings.rules:
+            with contextlib.suppress(OSError):
+                hasher.update(hashlib.sha256(read_regular(self.root / file.path)).digest())
+        return hasher.hexdigest()
 
     @property
     def _snapshots(self) -> Snapshots:
         return Snapshots(root=self.root, state_directory=self.state_directory, began_nanoseconds=self.began_nanoseconds)
 
-    def _load(self, patterns: Sequence[str], configuration: str, overrides: Sequence[str]) -> LoadedWorkspace:
+    def _load(
+        self,
+        patterns: Sequence[str],
+        configuration: str,
+        overrides: Sequence[str],
+        earlier: Earlier[LoadedWorkspace] | None,
+    ) -> LoadedWorkspace:
         from mlcbuild.rules.registry import Schemas
         from mlcbuild.rules.repositories import repositories
+        from mlcbuild.workspace.earlier import EarlierLoad
         from mlcbuild.workspace.loader import LoadErrors, load
 
+        before = earlier.value() if earlier else None
         try:
             return load(
                 self.root,
@@ -96,16 +139,19 @@ class OpenWorkspace:
                 configuration=configuration or DEFAULT_CONFIGURATION,
                 repositories=repositories(),
                 overrides=overrides,
+                earlier=EarlierLoad(loaded=before, digest=earlier.digest, changed=earlier.changed)
+                if earlier and before
+                else None,
             )
         except LoadErrors as errors:
             from mlcbuild.rules.analysis import with_errors_of_analysis
 
             raise with_errors_of_analysis(errors, self.rules) from None
 
-    def _analyse(self, loaded: LoadedWorkspace, records: RecordStore) -> Analysis:
+    def _analyse(self, loaded: LoadedWorkspace, records: RecordStore, earlier: Earlier[Analysis] | None) -> Analysis:
         from mlcbuild.rules.analysis import analyse
 
-        return analyse(loaded, self.rules, records)
+        return analyse(loaded, self.rules, records, earlier.value() if earlier and not earlier.changed else None)
 
 
 def open_workspace(directory: Path, *, to_load: bool = False) -> OpenWorkspace:

@@ -1,11 +1,12 @@
 """Snapshots: what was loaded and analysed of a workspace, kept on disk for the next command.
 
-A snapshot holds the paths of everything that decided its value, and a checksum over their stats. While they are the
-same, the value is read back, which takes a fraction of the time to make it, and none of the rules' modules. Whatever
-is wrong with a snapshot, it counts as absent, and is written again.
+A snapshot holds the paths of everything that decided its value, and their stats. While they are the same, the value is
+read back, which takes a fraction of the time to make it, and none of the rules' modules. After an edit, whoever makes
+the value again may take over of the earlier one what the edit has not touched. Whatever is wrong with a snapshot, it
+counts as absent, and is written again.
 
 A file is a line that names the form, the XXH3-128 of the rest in hexadecimal digits, a line of JSON (the request, the
-paths, their checksum), and the value as a pickle. Reading one makes values of mlcbuild's own classes and calls nothing
+paths, their stats), and the value as a pickle. Reading one makes values of mlcbuild's own classes and calls nothing
 else: whoever can write to a workspace's `.mlcbuild/` can at most change its values, as by an edit of a `BUILD.toml`.
 """
 
@@ -19,16 +20,16 @@ import io
 import json
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PosixPath
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mlcbuild.cache.atomic import write_atomically
 from mlcbuild.cache.integrity import checksum_of_bytes
 from mlcbuild.cache.last_use import mark_used
 from mlcbuild.cli.workspace.program import program_identity, program_paths
-from mlcbuild.engine.path_states import checksum_of, identities, settled_identities
+from mlcbuild.engine.path_states import identities, settled_identities
 from mlcbuild.regular_files import read_regular
 from mlcbuild.workspace.collector import without_collector
 from mlcbuild.workspace.observed import ObservedPaths, kinds_of
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from mlcbuild.workspace.loader import LoadedWorkspace
 
 DIRECTORY = "snapshots"
-_FORM = b"mlcbuild snapshot 1"
+_FORM = b"mlcbuild snapshot 2"
 _PICKLE_PROTOCOL = 5
 _MOST_FILES = 32
 _MOST_BYTES = 256 << 20
@@ -52,6 +53,32 @@ Value = TypeVar("Value", "LoadedWorkspace", "Analysis")
 
 
 @dataclass(frozen=True, kw_only=True)
+class Earlier(Generic[Value]):
+    """A snapshot of an equal request. Its value was decided by files that may have changed since, or by another value.
+
+    `changed` are the paths that it read and that are not the same now. Of what it looked for, all kinds are.
+    """
+
+    head: Mapping[str, Any]
+    changed: frozenset[str]
+    pickled: bytes
+
+    @property
+    def digest(self) -> str:
+        return checksum_of_bytes(self.pickled).hex()
+
+    def value(self) -> Value | None:
+        """What it was then, as it was observed then; None for a snapshot that cannot be read."""
+        try:
+            value: Value = _Reader(io.BytesIO(self.pickled)).load()
+            looked_for = dict(zip(self.head["looked_for"], self.head["kinds"], strict=True))
+            observed = ObservedPaths(read=frozenset(self.head["read"]), looked_for=looked_for)
+            return dataclasses.replace(value, observed=observed)
+        except Exception:  # What a damaged pickle raises may be anything.
+            return None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Snapshots:
     """The snapshots of one workspace. `began_nanoseconds` is the wall clock before anything of it was read."""
 
@@ -59,43 +86,53 @@ class Snapshots:
     state_directory: Path
     began_nanoseconds: int
 
-    def recall(self, request: tuple[object, ...], make: Callable[[], Value]) -> tuple[Value, str]:
+    def recall(
+        self,
+        request: tuple[object, ...],
+        make: Callable[[Earlier[Value] | None], Value],
+        *,
+        made_of: str | None = "",
+    ) -> tuple[Value, str]:
         """The value of a request, which is read back, or made and kept; and the digest of the value, "" where it could
-        not be kept. The request is everything that decides the value besides files, as JSON values.
+        not be kept. The request is everything that decides the value besides files, as JSON values, and `made_of` the
+        digest of what may be different although the request is equal: one snapshot of a request is kept. Where that
+        is not the value any more, `make` gets it. With None for an unknown digest nothing is read back or kept.
 
         What is read back was observed with the files of the program that made it. Raises what `make` raises.
         """
-        name = hashlib.sha256(json.dumps([request, str(self.root), _surroundings()]).encode()).hexdigest()
+        name = self.name_of(request)
         with without_collector():
-            found: tuple[Value, str] | None = self._read(name)
-            if found is not None:
-                return found
-            made = make()
-            return made, self._keep(name, made)
+            earlier: Earlier[Value] | None = self._find(name)
+            if earlier is not None and not earlier.changed and earlier.head["made_of"] == made_of:
+                value = earlier.value()
+                if value is not None:
+                    mark_used(str(self._path(name)))
+                    return value, earlier.digest
+                earlier = None
+            made = make(earlier)
+            return made, "" if made_of is None else self._keep(name, made, made_of)
 
-    def _read(self, name: str) -> tuple[Any, str] | None:
-        path = self._path(name)
+    def name_of(self, request: tuple[object, ...]) -> str:
+        """What stands for a request; equal requests of two workspaces, or of two programs, have different names."""
+        return hashlib.sha256(json.dumps([request, str(self.root), _surroundings()]).encode()).hexdigest()
+
+    def _find(self, name: str) -> Earlier[Any] | None:
+        """The snapshot of a name, if what it looked for is as it was."""
         try:
-            form, checksum, rest = read_regular(path).split(b"\n", 2)
+            form, checksum, rest = read_regular(self._path(name)).split(b"\n", 2)
             if form != _FORM or checksum != checksum_of_bytes(rest).hex().encode():
                 return None
             line, _, pickled = rest.partition(b"\n")
             head: dict[str, Any] = json.loads(line)
-            if head["name"] != name or not self._is_current(head):
+            if head["name"] != name or kinds_of(self.root, head["looked_for"]) != head["kinds"]:
                 return None
-            value = _Reader(io.BytesIO(pickled)).load()
-        except Exception:  # What a damaged pickle raises may be anything.
+            now = zip(head["read"], identities(self.root, head["read"]), head["identities"], strict=True)
+            changed = frozenset(path for path, found, before in now if list(found) != before)
+        except Exception:  # What is wrong with a damaged file may be anything.
             return None
-        mark_used(str(path))
-        looked_for = dict(zip(head["looked_for"], head["kinds"], strict=True))
-        observed = ObservedPaths(read=frozenset(head["read"]), looked_for=looked_for)
-        return dataclasses.replace(value, observed=observed), checksum_of_bytes(pickled).hex()
+        return Earlier(head=head, changed=changed, pickled=pickled)
 
-    def _is_current(self, head: dict[str, Any]) -> bool:
-        same_kinds: bool = kinds_of(self.root, head["looked_for"]) == head["kinds"]
-        return same_kinds and checksum_of(identities(self.root, head["read"])) == head["identities"]
-
-    def _keep(self, name: str, value: Value) -> str:
+    def _keep(self, name: str, value: Value, made_of: str) -> str:
         """The digest of a value that was written, or that only the disk did not take. "" where it may not be kept."""
         if not self.state_directory.is_dir():
             return ""  # Commands that only look leave nothing in a workspace that was never built.
@@ -108,8 +145,9 @@ class Snapshots:
             return ""
         head = {
             "name": name,
+            "made_of": made_of,
             "read": list(read),
-            "identities": checksum_of(tuple(read.values())),
+            "identities": list(read.values()),
             "looked_for": list(value.observed.looked_for),
             "kinds": list(value.observed.looked_for.values()),
         }
