@@ -1,7 +1,8 @@
 """What serving engines look up in a library, by kind of library, and what calls it as they do.
 
-`FUNCTIONS` are the names that MLC-LLM's engine (`cpp/serve/function_table.cc`) and WebLLM (`llm_chat.ts`) ask a library
-for; docs/engines.md has them as a table. `tests.engine_checks` calls each.
+`FUNCTIONS` are the names that MLC-LLM's engine (`cpp/serve/function_table.cc`) and WebLLM (`llm_chat.ts`,
+`embedding.ts`) ask a library for, `OF_WEB` those of WebLLM; docs/engines.md has them as a table. `tests.engine_checks`
+calls each.
 """
 
 from __future__ import annotations
@@ -95,6 +96,16 @@ FUNCTIONS: Mapping[str, Presence] = {
     "batch_extend": Presence.NONE,
     "image_embed": Presence.NONE,
 }
+OF_WEB = frozenset(
+    {
+        *("_metadata", "embed", "prefill", "decode", "batch_prefill", "batch_decode", "image_embed"),
+        *("create_tir_paged_kv_cache", "create_rnn_state"),
+        *("apply_bitmask_inplace", "apply_logit_bias_inplace", "apply_penalty_inplace"),
+        *("softmax_with_temperature", "argsort_probs", "sample_with_top_p"),
+    }
+)
+"""Those that WebLLM 0.2.83 asks for. It does without `image_embed`, and takes `prefill` and `decode` or, if one of them
+is not there or the states are of both kinds, the batch's."""
 OF_EMBEDDINGS: Mapping[Kind, frozenset[str]] = {
     Kind.ENCODER: frozenset({"_metadata", "prefill"}),
     Kind.EMBEDDING_DECODER: frozenset(

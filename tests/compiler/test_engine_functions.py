@@ -13,7 +13,7 @@ from mlcbuild.runtime.machine import Machine
 from tests.compiler.engine_libraries import ACTIVE, LIBRARIES, compile_case
 from tests.compiler.pipeline import CPU_TARGET
 from tests.engine_checks import checks_of
-from tests.engine_functions import FUNCTIONS, Engine, expected_functions
+from tests.engine_functions import FUNCTIONS, OF_WEB, Engine, expected_functions
 
 PAGE = Path(__file__).parents[2] / "docs/engines.md"
 IN_CI = ("llama", "deepseek_v3", "mamba2", "qwen3_5", "bert", "qwen3-embedding")
@@ -51,5 +51,6 @@ def test_a_library_has_what_engines_look_up_and_it_does_what_they_expect(name: s
 
 
 def test_the_page_of_engines_has_every_function_that_they_look_up() -> None:
-    rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+?) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
-    assert rows == {name: presence.value for name, presence in FUNCTIONS.items()}
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]+?) \| (✓?) ?\|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert {name: presence for name, presence, _ in rows} == {name: each.value for name, each in FUNCTIONS.items()}
+    assert {name for name, _, of_web in rows if of_web} == OF_WEB
