@@ -33,8 +33,13 @@ _TOGETHER = {
 
 def pytest_configure() -> None:
     """What is printed has lines of any length, where a test does not say otherwise: a process of pytest-xdist is told
-    the width of the terminal."""
+    the width of the terminal.
+
+    Libraries compute by one thread, as in actions (`mlcbuild.execution.environment`): models of tests are small, and
+    threads that wait for each other on a busy machine take three times the processor's time of one.
+    """
     os.environ.pop("COLUMNS", None)
+    os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 @pytest.fixture(autouse=True)

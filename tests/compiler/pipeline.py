@@ -33,6 +33,7 @@ from mlcbuild.compiler.stages import (
 )
 from mlcbuild.plugins import plugins_in
 from tests.compiler import schemes
+from tests.compiler.parsed_kernels import parsed_once
 from tests.compiler.resolving import assigned, model_builders, write_assigned, write_configured, write_resolved
 
 CPU_TARGET: Mapping[str, object] = {"kind": "llvm", "mcpu": "x86-64-v3", "mtriple": "x86_64-linux-gnu"}
@@ -125,17 +126,18 @@ def compile_graph(
         hidden_states=hidden_states,
     )
     write_configured(directory, scheme, overrides)
-    run(
-        "Phase0",
-        phase0.run,
-        module=at("export.json"),
-        metadata=at("metadata.export.json"),
-        window=at("window.json"),
-        module_out=at("phase0.json"),
-        metadata_out=at("metadata.phase0.json"),
-        backend=backend_passes(target, 0),
-        **level,
-    )
+    with parsed_once():
+        run(
+            "Phase0",
+            phase0.run,
+            module=at("export.json"),
+            metadata=at("metadata.export.json"),
+            window=at("window.json"),
+            module_out=at("phase0.json"),
+            metadata_out=at("metadata.phase0.json"),
+            backend=backend_passes(target, 0),
+            **level,
+        )
     for number, stage in enumerate((phase1.run, phase2.run, phase3.run), start=1):
         before, after = at(f"phase{number - 1}.json"), at(f"phase{number}.json")
         run(
