@@ -36,7 +36,7 @@ from mlcbuild.runtime.batch.request import BatchRequest, RequestKind
 from mlcbuild.runtime.batch.result import BatchResult
 from mlcbuild.runtime.batch.run import BatchLimits, BatchRun
 from mlcbuild.runtime.engine import Engine
-from mlcbuild.runtime.model import Array
+from mlcbuild.runtime.logits import Array
 from mlcbuild.runtime.sampling import Sampling
 from mlcbuild.runtime.tokenizer import PackageTokenizer
 

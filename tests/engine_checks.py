@@ -7,13 +7,21 @@ from collections.abc import Callable
 import numpy as np
 
 from tests.engine_functions import Engine, Kind
-from tests.engine_logits import check_drafts, check_logits, check_moving, check_sampling, check_softmax, check_top_p
+from tests.engine_logits import (
+    check_drafts,
+    check_logits,
+    check_moving,
+    check_sampling,
+    check_softmax,
+    check_token_chooser,
+    check_top_p,
+)
 from tests.engine_passes import check_embedding_decoder, check_encoder, check_forward, check_hidden_states
 from tests.engine_web import check_conversation, check_encoder_of_web
 
 Check = Callable[[Engine, np.random.Generator, int], None]
 OF_LOGITS: tuple[Check, ...] = (check_softmax, check_logits, check_moving)
-ON_GPUS: tuple[Check, ...] = (check_sampling, check_top_p, check_drafts)
+ON_GPUS: tuple[Check, ...] = (check_sampling, check_token_chooser, check_top_p, check_drafts)
 
 
 def checks_of(kind: Kind, *, gpu: bool, hidden_states: bool) -> tuple[Check, ...]:

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from mlcbuild.runtime.logits import Logits
+from mlcbuild.runtime.sampling import Sampler, Sampling
+from mlcbuild.runtime.token_chooser import TokenChooser
 from tests.engine_functions import Engine
 from tests.engine_weights import Array
 
@@ -79,6 +82,35 @@ def check_sampling(engine: Engine, random: np.random.Generator, batch: int) -> N
     assert (told == given[rows, sampled]).all()
     assert (top_tokens == order.reshape(-1)[offsets]).all()
     assert (top == values.reshape(-1)[offsets]).all()
+
+
+def check_token_chooser(engine: Engine, random: np.random.Generator, batch: int) -> None:
+    """Tokens are chosen on the device: the first of the likeliest, or by the number that the row's sampler draws."""
+    given = (random.standard_normal((batch, 1, engine.vocabulary)) * 4).astype(np.float32)
+    given[:, :, engine.active :] = 100  # padding of the table
+    given[0, 0, [5, 9]] = 50  # two are as likely
+    logits = Logits(engine.machine, engine.machine.tensor(given), rows=batch)
+    numbers = given[:, 0, : engine.active].astype(np.float64)
+    chooser = TokenChooser(engine.machine)
+    assert chooser.is_on_device
+    greedy = Sampler(Sampling())
+    likeliest = numbers.argmax(axis=1).tolist()
+    assert chooser.choose(logits, [greedy] * batch) == likeliest
+    assert chooser.choose(logits.last(), [greedy]) == likeliest[-1:]
+    kinds = [Sampling(), Sampling(temperature=0.7, seed=1), Sampling(temperature=1.5, top_p=0.6, seed=2)]
+    for first in (1, 0):  # without top_p, and with it
+        samplings = [kinds[row % (len(kinds) - first)] for row in range(batch)]
+        tokens = chooser.choose(logits, [Sampler(each) for each in samplings])
+        for row, (sampling, token) in enumerate(zip(samplings, tokens, strict=True)):
+            if not sampling.temperature:
+                assert token == likeliest[row]
+                continue
+            weights = np.exp((numbers[row] - numbers[row].max()) / sampling.temperature)
+            order = np.argsort(-weights)
+            kept = int((np.cumsum(weights[order]) < sampling.top_p * weights.sum()).sum()) + 1
+            weights[order[kept:]] = 0
+            drawn = np.array([Sampler(sampling).number()])
+            check_chosen((weights / weights.sum())[None], np.array([token]), drawn)
 
 
 def check_top_p(engine: Engine, random: np.random.Generator, batch: int) -> None:

@@ -7,7 +7,8 @@ from functools import partial
 from pathlib import Path
 
 from mlcbuild.runtime.expected_tensor import ExpectedTensor
-from mlcbuild.runtime.model import Array, Model
+from mlcbuild.runtime.logits import Array
+from mlcbuild.runtime.model import Model
 from mlcbuild.runtime.package import ModelPackage, refuse_generation
 from mlcbuild.runtime.tensor_cache import TensorCache
 

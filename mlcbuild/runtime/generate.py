@@ -13,9 +13,10 @@ from mlcbuild.errors import UsageError
 from mlcbuild.runtime.answer import Answer, FinishReason
 from mlcbuild.runtime.chat_message import one_turn
 from mlcbuild.runtime.engine import Engine, LoadProgress
-from mlcbuild.runtime.model import Array
+from mlcbuild.runtime.logits import Array, Logits
 from mlcbuild.runtime.package import ModelPackage
 from mlcbuild.runtime.sampling import Sampler, Sampling
+from mlcbuild.runtime.token_chooser import TokenChooser
 from mlcbuild.runtime.tokenizer import PackageTokenizer
 
 
@@ -64,10 +65,10 @@ class Generation:
             max_tokens=max_tokens,
         )
         self.stopped = False  # from outside
-        self.prompt_logits: Array | None = None
-        """(vocabulary,) after the prompt, with `every_logit` (prompt, vocabulary) after each of its tokens."""
+        self._prompt_logits: list[Logits | Array] = []
         self._engine = engine
         self._sampler = sampler
+        self._chooser = TokenChooser(engine.machine)
         self._every_logit = every_logit
         self._kept = 0
         self._prefill_seconds = 0.0
@@ -85,6 +86,15 @@ class Generation:
         """End the answer before its next token, or between two pieces of the prompt. Another thread or a signal's
         handler may call it: the sequence stays whole."""
         self.stopped = True
+
+    @property
+    def prompt_logits(self) -> Array | None:
+        """(vocabulary,) after the prompt, with `every_logit` (prompt, vocabulary) after each of its tokens; None until
+        it was read to its end."""
+        if not self._prompt_logits:
+            return None
+        rows = [each.numpy() if isinstance(each, Logits) else each for each in self._prompt_logits]
+        return np.concatenate(rows) if self._every_logit else rows[0][0]
 
     @property
     def tokens(self) -> list[int]:
@@ -109,32 +119,37 @@ class Generation:
 
     def _generate(self) -> Iterator[str]:
         start = time.perf_counter()
-        logits = self._prefill()
+        token = self._chosen(self._prefill())
         self._prefill_seconds = time.perf_counter() - start
-        while logits is not None and self.answer.finish_reason is None and not self.stopped:
-            token = self._sampler.choose(logits)
+        while token is not None:
             if piece := self.answer.add(token):
                 yield piece
-            if self.answer.finish_reason is None and not self.stopped:
-                start = time.perf_counter()
-                logits = self._engine.decode(token)
-                self._decode_seconds += time.perf_counter() - start
-                self._decoded += 1
+            if self.answer.finish_reason is not None or self.stopped:
+                break
+            start = time.perf_counter()
+            token = self._chosen(self._engine.decoding_pass(token))
+            self._decode_seconds += time.perf_counter() - start
+            self._decoded += 1
         if self.answer.finish_reason is None and (piece := self.answer.close()):
             yield piece
 
-    def _prefill(self) -> Array | None:
+    def _chosen(self, logits: Logits | None) -> int | None:
+        """The next token, if there is to be one."""
+        if logits is None or self.answer.finish_reason is not None or self.stopped:
+            return None
+        return self._chooser.choose(logits, [self._sampler])[0]
+
+    def _prefill(self) -> Logits | None:
         """The logits after the prompt; None where it was stopped before its end."""
         self._kept = self._engine.keep(self.prompt)
-        rows: list[Array] = []
-        for piece in self._engine.prefill_in_pieces(self.prompt[self._kept :], every_token=self._every_logit):
+        rows: list[Logits | Array] = []
+        for logits in self._engine.passes(self.prompt[self._kept :], every_token=self._every_logit):
             if self._every_logit:
-                rows.append(piece)
-            last = piece[-1] if self._every_logit else piece
+                rows.append(logits.numpy())
             if self.stopped:
                 return None
-        self.prompt_logits = np.concatenate(rows) if self._every_logit else last
-        return last
+        self._prompt_logits = rows or [logits]
+        return logits.last()
 
 
 def generate(

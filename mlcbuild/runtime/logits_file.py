@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from mlcbuild.runtime.logits import Array
 from mlcbuild.runtime.logits_names import NPZ
-from mlcbuild.runtime.model import Array
 
 
 class LogitsFile:

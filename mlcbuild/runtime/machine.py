@@ -16,8 +16,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from mlcbuild.errors import LocalEnvironmentError, UsageError
 from mlcbuild.runtime.devices import device_of, kind_of
+from mlcbuild.runtime.page_locked import PageLockedCopies
 from mlcbuild.runtime.threads import set_threads
 
 
@@ -39,12 +43,16 @@ class Machine:
     Raises UsageError for a library that does not load, LocalEnvironmentError where the machine lacks what it runs on.
     """
 
+    _copies: PageLockedCopies | None = None
+
     def __init__(self, library: Path, *, threads: int = 0) -> None:
         tvm = import_tvm()
         self._runtime = tvm.runtime
         self._ffi = importlib.import_module("tvm_ffi")
         set_threads(threads)
         self.device = device_of(_kind(library), tvm)
+        if self.device.type == "cuda":
+            self._copies = PageLockedCopies(tvm, self.device)
         try:
             with _utf_8_path(library) as path:
                 module = tvm.runtime.load_module(path)
@@ -79,6 +87,10 @@ class Machine:
     def tensor(self, numbers: Any) -> Any:
         """A copy on the device."""
         return self._runtime.tensor(numbers, self.device)
+
+    def numpy(self, tensor: Any) -> npt.NDArray[Any]:
+        """A copy in host memory of a float32 tensor. It does not own its memory where that is page-locked."""
+        return np.asarray(tensor.numpy()) if self._copies is None else self._copies.numpy(tensor)
 
     def shape(self, *sizes: int) -> Any:
         return self._ffi.Shape(list(sizes))

@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mlcbuild.errors import UsageError
 from mlcbuild.runtime.expected_tensor import ExpectedTensor
 from mlcbuild.runtime.kv_cache import CacheSizes
+from mlcbuild.runtime.logits import Array, Logits
 from mlcbuild.runtime.machine import Machine
 from mlcbuild.runtime.sequence_states import SequenceStates
-
-Array = npt.NDArray[Any]
 
 _SEQUENCE = 0
 
@@ -119,8 +117,13 @@ class Model:
         return logits
 
     def prefill_in_pieces(self, tokens: Sequence[int], *, every_token: bool = False) -> Iterator[Array]:
+        """`passes` with logits in host memory: (vocabulary,) after each, or (n, vocabulary) with `every_token`."""
+        for logits in self.passes(tokens, every_token=every_token):
+            yield logits.numpy() if every_token else logits.numpy()[0]
+
+    def passes(self, tokens: Sequence[int], *, every_token: bool = False) -> Iterator[Logits]:
         """Add at least one token; after each piece of `prefill_chunk_size` there is a chance to stop. It gives the
-        logits (vocabulary,) after the piece, or (n, vocabulary) after `every_token` of it."""
+        logits after the piece, or after `every_token` of it."""
         if not tokens:
             raise ValueError("a prefill without tokens")
         entry = self.machine.entry("batch_verify") if every_token else self._prefill
@@ -129,6 +132,10 @@ class Model:
 
     def decode(self, token: int) -> Array:
         """Add one token."""
+        return self.decoding_pass(token).numpy().reshape(-1)
+
+    def decoding_pass(self, token: int) -> Logits:
+        """Add one token: a row of logits."""
         return self._add(self._decode, [token])
 
     def greedy_tokens(self, tokens: Sequence[int], count: int) -> list[int]:
@@ -151,7 +158,7 @@ class Model:
         results: Sequence[Any] = self.machine.entry(name)(embedded, *given, *states, self._weights)
         return results
 
-    def _add(self, entry: Any, tokens: Sequence[int], *, every_token: bool = False) -> Array:
+    def _add(self, entry: Any, tokens: Sequence[int], *, every_token: bool = False) -> Logits:
         if self._states is None or self.length + len(tokens) > self._capacity:
             raise ValueError(f"a sequence of more than {self._capacity} tokens")
         embedded = self.embeddings(tokens)
@@ -159,5 +166,4 @@ class Model:
             [_SEQUENCE], [len(tokens)], lambda states: entry(embedded, *states, self._weights)
         )
         self._tokens += tokens
-        numbers = np.asarray(logits.numpy())
-        return numbers.reshape(len(tokens), -1) if every_token else numbers.reshape(-1)
+        return Logits(self.machine, logits, rows=len(tokens) if every_token else 1)

@@ -43,6 +43,10 @@ class Sampler:
     def __post_init__(self) -> None:
         self._random = np.random.Generator(np.random.PCG64(self.sampling.seed))
 
+    def number(self) -> float:
+        """The next of the seed's numbers in [0, 1)."""
+        return float(self._random.random())
+
     def choose(self, logits: npt.NDArray[Any]) -> int:
         """A token for logits (vocabulary,)."""
         logits = logits[: self.vocabulary]
@@ -55,5 +59,5 @@ class Sampler:
         # The smallest set of the likeliest tokens whose probability reaches top_p.
         count = int(np.searchsorted(cumulative, self.sampling.top_p * cumulative[-1])) + 1
         count = min(count, len(order))
-        point = self._random.random() * cumulative[count - 1]
+        point = self.number() * cumulative[count - 1]
         return int(order[min(int(np.searchsorted(cumulative, point, side="right")), count - 1)])

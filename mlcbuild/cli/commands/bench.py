@@ -76,7 +76,7 @@ def bench(
     """Measure how many tokens a second a model reads and writes, and which kernels take the time.
 
     A target is built first. A library without weights gets random ones. Prompts are read at once, and sequences that
-    have a context go on token by token; the median of the rounds counts, from tokens to logits in host memory.
+    have a context go on token by token; the median of the rounds counts, from tokens to the next tokens.
     """
     from mlcbuild.cli.bench.command import BenchOptions, numbers
     from mlcbuild.cli.bench.command import bench as run

@@ -16,7 +16,8 @@ import numpy as np
 
 from mlcbuild.compiler.stages.tested_package import failing_as_stage, load, threads_of
 from mlcbuild.errors import StageError
-from mlcbuild.runtime.model import Array, Model
+from mlcbuild.runtime.logits import Array
+from mlcbuild.runtime.model import Model
 from mlcbuild.runtime.tokenizer import PackageTokenizer
 
 

@@ -18,8 +18,9 @@ from mlcbuild.runtime.batch.sequences import SequenceBatch
 from mlcbuild.runtime.engine import Engine
 from mlcbuild.runtime.generate import room_for_answer
 from mlcbuild.runtime.kv_cache import PAGE_TOKENS, pages_of, sequence_pages
-from mlcbuild.runtime.model import Array
+from mlcbuild.runtime.logits import Array
 from mlcbuild.runtime.sampling import Sampler
+from mlcbuild.runtime.token_chooser import TokenChooser
 from mlcbuild.runtime.tokenizer import PackageTokenizer
 
 DEFAULT_TOTAL_TOKENS = 8192
@@ -111,6 +112,7 @@ class BatchRun:
         self._scheduler = BatchScheduler(
             max_sequences=limits.max_batch_size, max_pages=self._pages, chunk=engine.prefill_chunk_size
         )
+        self._chooser = TokenChooser(engine.machine)
         self._sequences = SequenceBatch(engine, sequences=limits.max_batch_size, tokens=self._pages * PAGE_TOKENS)
         self._running: dict[int, _Running] = {}
         self._free = list(range(limits.max_batch_size - 1, -1, -1))
@@ -204,19 +206,28 @@ class BatchRun:
             piece.sequence: self._running[piece.sequence].prompt[piece.begin : piece.end] for piece in step.pieces
         }
         self.totals.prompt_tokens += sum(len(piece) for piece in pieces.values())
+        ends = [piece.is_last for piece in step.pieces]
+        samplers = [
+            self._sampler(piece.sequence) if is_end else None for piece, is_end in zip(step.pieces, ends, strict=True)
+        ]
         if self._every_logit:
-            every = self._sequences.prefill_with_every_logit(pieces)
-            rows = [each[-1] for each in every]
+            every = self._sequences.every_token_pass(pieces)
+            tokens = [
+                self._chooser.choose(logits.last(), [sampler])[0]
+                for logits, sampler in zip(every, samplers, strict=True)
+            ]
+            for piece, logits in zip(step.pieces, every, strict=True):
+                self._running[piece.sequence].logits.append(logits.numpy())
         else:
-            rows = list(self._sequences.prefill(pieces))
-            every = rows
-        for piece, logits, row in zip(step.pieces, every, rows, strict=True):
-            running = self._running[piece.sequence]
-            if self._keep_logits is not None and (self._every_logit or piece.is_last):
-                running.logits.append(logits)
+            together = self._sequences.prefilling_pass(pieces)
+            tokens = self._chooser.choose(together, samplers) if any(ends) else [0] * len(ends)
+            if self._keep_logits is not None and any(ends):
+                for piece, row in zip(step.pieces, together.numpy(), strict=True):
+                    self._running[piece.sequence].logits = [row]
+        for piece, token in zip(step.pieces, tokens, strict=True):
             if piece.is_last:
-                self._tell_logits(running)
-                self._choose(piece.sequence, row)
+                self._tell_logits(self._running[piece.sequence])
+                self._go_on(piece.sequence, token)
 
     def _tell_logits(self, running: _Running) -> None:
         if self._keep_logits is not None:
@@ -225,16 +236,24 @@ class BatchRun:
             running.logits.clear()
 
     def _decode(self, step: Decode) -> None:
-        rows = self._sequences.decode({sequence: self._running[sequence].next_token for sequence in step.sequences})
-        for sequence, row in zip(step.sequences, rows, strict=True):
-            self._choose(sequence, row)
+        logits = self._sequences.decoding_pass(
+            {sequence: self._running[sequence].next_token for sequence in step.sequences}
+        )
+        tokens = self._chooser.choose(logits, list(map(self._sampler, step.sequences)))
+        for sequence, token in zip(step.sequences, tokens, strict=True):
+            self._go_on(sequence, token)
 
-    def _choose(self, sequence: int, logits: Array) -> None:
+    def _sampler(self, sequence: int) -> Sampler | None:
+        """None where no token is to be chosen."""
+        running = self._running[sequence]
+        return running.sampler if running.answer.finish_reason is None else None
+
+    def _go_on(self, sequence: int, token: int) -> None:
         running = self._running[sequence]
         answer = running.answer
         if answer.finish_reason is None:
-            running.next_token = running.sampler.choose(logits)
-            answer.add(running.next_token)
+            running.next_token = token
+            answer.add(token)
             self.totals.new_tokens += 1
         if answer.finish_reason is None:
             return

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
 from mlcbuild.runtime.kv_cache import PAGE_TOKENS
-from mlcbuild.runtime.model import Array, Model
+from mlcbuild.runtime.logits import Array, Logits
+from mlcbuild.runtime.model import Model
 
 
 class SequenceBatch:
@@ -35,29 +37,48 @@ class SequenceBatch:
         self._states.remove(sequence)
 
     def prefill(self, tokens: Mapping[int, Sequence[int]]) -> Array:
-        """Add tokens to each sequence, at least one, at most `prefill_chunk_size` in all. Logits after the last of
-        each: (sequences, vocabulary)."""
+        """`prefilling_pass` with its logits in host memory: (sequences, vocabulary)."""
+        return self.prefilling_pass(tokens).numpy()
+
+    def prefilling_pass(self, tokens: Mapping[int, Sequence[int]]) -> Logits:
+        """Add tokens to each sequence, at least one, at most `prefill_chunk_size` in all: a row of logits after the
+        last of each."""
         with self._beside_another(tokens) as given:
             ends = np.cumsum([len(each) for each in given.values()]) - 1
             if len(ends) == 1 and not self._model.cache_sizes.is_recurrent:
                 ends = np.repeat(ends, 2)
-            logits: Array = self._forward("batch_prefill", given, ends.astype(np.int32))[0]
-        return logits[: len(tokens)]
+            logits = self._forward("batch_prefill", given, ends.astype(np.int32))
+        return Logits(self._model.machine, logits, rows=len(tokens))
 
     def prefill_with_every_logit(self, tokens: Mapping[int, Sequence[int]]) -> list[Array]:
-        """The same with the logits after each token: of each sequence (tokens, vocabulary)."""
+        """`every_token_pass` with its logits in host memory: of each sequence (tokens, vocabulary)."""
+        return [logits.numpy() for logits in self.every_token_pass(tokens)]
+
+    def every_token_pass(self, tokens: Mapping[int, Sequence[int]]) -> list[Logits]:
+        """`prefilling_pass` with logits after each token: of each sequence as many rows as it has tokens."""
+        machine = self._model.machine
         if self._model.cache_sizes.is_recurrent:  # the function takes one sequence: it is not told where others begin
-            return [self._forward("batch_verify", {sequence: each})[0] for sequence, each in tokens.items()]
+            return [
+                Logits(machine, self._forward("batch_verify", {sequence: each}), rows=len(each))
+                for sequence, each in tokens.items()
+            ]
         with self._beside_another(tokens) as given:
-            logits = self._forward("batch_verify", given)[0]
-        ends = np.cumsum([len(each) for each in tokens.values()])
-        return np.split(logits[: ends[-1]], ends[:-1])
+            together = self._forward("batch_verify", given)
+        found, first = [], 0
+        for each in tokens.values():
+            found.append(Logits(machine, together, rows=len(each), first=first))
+            first += len(each)
+        return found
 
     def decode(self, tokens: Mapping[int, int]) -> Array:
-        """Add a token to each sequence. Logits (sequences, vocabulary)."""
+        """`decoding_pass` with its logits in host memory: (sequences, vocabulary)."""
+        return self.decoding_pass(tokens).numpy()
+
+    def decoding_pass(self, tokens: Mapping[int, int]) -> Logits:
+        """Add a token to each sequence: a row of logits for each."""
         with self._beside_another({sequence: (token,) for sequence, token in tokens.items()}) as given:
             logits = self._forward("batch_decode", given, by_row=True)
-        return logits[: len(tokens), 0]
+        return Logits(self._model.machine, logits, rows=len(tokens))
 
     @contextmanager
     def _beside_another(self, tokens: Mapping[int, Sequence[int]]) -> Iterator[Mapping[int, Sequence[int]]]:
@@ -72,14 +93,12 @@ class SequenceBatch:
         yield {**tokens, self._spare: (0,)}
         self._states.remove(self._spare)
 
-    def _forward(
-        self, name: str, tokens: Mapping[int, Sequence[int]], *positions: Array, by_row: bool = False
-    ) -> Array:
+    def _forward(self, name: str, tokens: Mapping[int, Sequence[int]], *positions: Array, by_row: bool = False) -> Any:
+        """Logits on the device."""
         flat = [token for each in tokens.values() for token in each]
         embedded = self._model.embeddings(flat, rows=len(tokens) if by_row else 1)
-        logits = self._states.forward(
+        return self._states.forward(
             list(tokens),
             [len(each) for each in tokens.values()],
             lambda states: self._model.logits_of(name, states, embedded, *positions),
         )
-        return np.asarray(logits.numpy())

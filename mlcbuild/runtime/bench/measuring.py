@@ -1,7 +1,7 @@
 """Runs workloads on a model, and tells what they took.
 
 Each phase is run once before it is timed: the first pass of a size makes room and loads kernels. A step is timed from
-its tokens to its logits in host memory, since that is what a caller waits for.
+its tokens to the next tokens, the likeliest, chosen as `mlcbuild run` does it: that is what a caller waits for.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from mlcbuild.runtime.batch.sequences import SequenceBatch
 from mlcbuild.runtime.bench.call_clock import CallClock
 from mlcbuild.runtime.bench.workload import CallTime, Phase, Speed, Workload
 from mlcbuild.runtime.kv_cache import PAGE_TOKENS, pages_of
+from mlcbuild.runtime.logits import Logits
 from mlcbuild.runtime.model import Model
+from mlcbuild.runtime.sampling import Sampler, Sampling
+from mlcbuild.runtime.token_chooser import TokenChooser
 
 
 def measure(model: Model, workload: Workload, *, rounds: int) -> Speed:
@@ -78,8 +81,16 @@ def _alone(model: Model, workload: Workload, prompts: Mapping[int, Sequence[int]
         if workload.context:
             model.prefill(prompt[: workload.context])
 
-    rest = prompt[workload.context :]
-    yield from _rounds(workload, begin, lambda: model.prefill(rest), lambda number: model.decode(rest[number]))
+    rest, chooser, greedy = prompt[workload.context :], TokenChooser(model.machine), [Sampler(Sampling())]
+
+    def prefill() -> None:
+        *_, logits = model.passes(rest)
+        chooser.choose(logits, greedy)
+
+    def decode(number: int) -> None:
+        chooser.choose(model.decoding_pass(rest[number]), greedy)
+
+    yield from _rounds(workload, begin, prefill, decode)
 
 
 def _together(model: Model, workload: Workload, prompts: Mapping[int, Sequence[int]]) -> Iterator[Callable[[], object]]:
@@ -87,6 +98,7 @@ def _together(model: Model, workload: Workload, prompts: Mapping[int, Sequence[i
     room = pages_of(workload.capacity) * PAGE_TOKENS  # a page belongs to one sequence
     batch = SequenceBatch(model, sequences=workload.batch, tokens=workload.batch * room)
     rest = {sequence: prompt[workload.context :] for sequence, prompt in prompts.items()}
+    chooser, greedy = TokenChooser(model.machine), Sampler(Sampling())
     begun = False
 
     def begin() -> None:
@@ -95,18 +107,23 @@ def _together(model: Model, workload: Workload, prompts: Mapping[int, Sequence[i
             if begun:
                 batch.remove(sequence)
             batch.add(sequence)
-            _read(model, batch, {sequence: prompt[: workload.context]})
+            for _ in _read(model, batch, {sequence: prompt[: workload.context]}):
+                pass
+        model.machine.device.sync()
         begun = True
 
-    yield from _rounds(
-        workload,
-        begin,
-        lambda: _read(model, batch, rest),
-        lambda number: batch.decode({sequence: prompt[number] for sequence, prompt in rest.items()}),
-    )
+    def prefill() -> None:
+        for logits in _read(model, batch, rest):
+            chooser.choose(logits, [greedy] * logits.rows)
+
+    def decode(number: int) -> None:
+        logits = batch.decoding_pass({sequence: prompt[number] for sequence, prompt in rest.items()})
+        chooser.choose(logits, [greedy] * logits.rows)
+
+    yield from _rounds(workload, begin, prefill, decode)
 
 
-def _read(model: Model, batch: SequenceBatch, prompts: Mapping[int, Sequence[int]]) -> None:
+def _read(model: Model, batch: SequenceBatch, prompts: Mapping[int, Sequence[int]]) -> Iterator[Logits]:
     """Prefills in passes of at most a chunk."""
     left = {sequence: list(prompt) for sequence, prompt in prompts.items() if prompt}
     while left:
@@ -120,7 +137,7 @@ def _read(model: Model, batch: SequenceBatch, prompts: Mapping[int, Sequence[int
             left[sequence] = left[sequence][len(piece) :]
             if not left[sequence]:
                 del left[sequence]
-        batch.prefill(taken)
+        yield batch.prefilling_pass(taken)
 
 
 def _rounds(

@@ -10,7 +10,7 @@ import numpy as np
 from mlcbuild.runtime.batch.request import RequestDefaults, parse_request
 from mlcbuild.runtime.batch.run import BatchLimits, BatchRun
 from mlcbuild.runtime.engine import Engine
-from mlcbuild.runtime.model import Array
+from mlcbuild.runtime.logits import Array
 from mlcbuild.runtime.tokenizer import PackageTokenizer
 
 DEFAULTS = RequestDefaults(max_tokens=6)
