@@ -95,3 +95,5 @@ def _loads(path: str) -> bool:
 
 # The kind of TVM's modules → its first device, as TVM has it. Raises LocalEnvironmentError where there is none.
 DEVICES: Mapping[str, Callable[[Any], Any]] = {"cuda": _cuda}
+# The kind → DLPack's type of device of page-locked host memory, which its driver copies to by itself: kDLCUDAHost.
+PAGE_LOCKED: Mapping[str, int] = {"cuda": 3}

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlcbuild.errors import LocalEnvironmentError, UsageError
-from mlcbuild.runtime.devices import device_of, kind_of
+from mlcbuild.runtime.devices import PAGE_LOCKED, device_of, kind_of
 from mlcbuild.runtime.page_locked import PageLockedCopies
 from mlcbuild.runtime.threads import set_threads
 
@@ -50,9 +50,10 @@ class Machine:
         self._runtime = tvm.runtime
         self._ffi = importlib.import_module("tvm_ffi")
         set_threads(threads)
-        self.device = device_of(_kind(library), tvm)
-        if self.device.type == "cuda":
-            self._copies = PageLockedCopies(tvm, self.device)
+        kind = _kind(library)
+        self.device = device_of(kind, tvm)
+        if kind in PAGE_LOCKED:
+            self._copies = PageLockedCopies(tvm, self.device, host=PAGE_LOCKED[kind])
         try:
             with _utf_8_path(library) as path:
                 module = tvm.runtime.load_module(path)

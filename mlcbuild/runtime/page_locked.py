@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-_HOST = 3  # DLPack's kDLCUDAHost
 _LEAST = 4096  # elements
 
 
 class PageLockedCopies:
     """Arrays that are copies of float32 tensors; the memory of an array is used again when nothing refers to it."""
 
-    def __init__(self, tvm: Any, device: Any) -> None:
+    def __init__(self, tvm: Any, device: Any, *, host: int) -> None:
+        """`host` is DLPack's type of device of the memory."""
         self._runtime = tvm.runtime
         self._device = device
-        self._host = tvm.runtime.device(_HOST, 0)
+        self._host = tvm.runtime.device(host, 0)
         self._free: dict[int, list[Any]] = {}  # by elements
 
     def numpy(self, tensor: Any) -> npt.NDArray[Any]:
