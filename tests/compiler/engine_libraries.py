@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from mlcbuild.compiler.tokenizer.vocabulary import Vocabulary, write_vocabulary
-from tests.compiler.family_cases import CASES, WINDOWED
+from tests.compiler.family_cases import CASES
 from tests.compiler.pipeline import compile_library
 from tests.compiler.tiny_llama import TINY_LLAMA
+from tests.compiler.windowed_cases import WINDOWED
 from tests.engine_functions import Kind
 from tests.runtime.embedding.tiny_embedder import DECODER
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tests.compiler import schemes
 from tests.compiler.encoders import EncoderLibrary, compare_encoder
-from tests.compiler.family_cases import FamilyCase
+from tests.compiler.family_case import FamilyCase
 from tests.compiler.parity import compare, reference, sequences
 from tests.compiler.pipeline import CPU_TARGET, compile_library
 from tests.compiler.resolving import model_of

@@ -17,9 +17,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from tests.compiler.family_cases import CASES, WINDOWED, FamilyCase
+from tests.compiler.family_case import FamilyCase
+from tests.compiler.family_cases import CASES
+from tests.compiler.gguf_case import GGUFCase
 from tests.compiler.gguf_cases import CASES as GGUF_CASES
-from tests.compiler.gguf_cases import GGUFCase
+from tests.compiler.windowed_cases import WINDOWED
 
 PATH = Path(__file__).parent / "family_results.json"
 SUFFIX = ".gguf"  # of the names of files' rows

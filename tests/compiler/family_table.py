@@ -12,11 +12,13 @@ from pathlib import Path
 import mlcbuild.compiler.families
 from mlcbuild.rules.families import families
 from tests.compiler.families import BOUND
-from tests.compiler.family_cases import CASES, WINDOWED, FamilyCase
+from tests.compiler.family_case import FamilyCase
+from tests.compiler.family_cases import CASES
 from tests.compiler.family_results import SUFFIX, Result, results
 from tests.compiler.gguf_cases import CASES as GGUF_CASES
 from tests.compiler.gguf_table import compared, gguf_head, gguf_row
 from tests.compiler.public_models import public_models
+from tests.compiler.windowed_cases import WINDOWED
 
 
 def _public() -> str:
@@ -46,8 +48,9 @@ For each row, a small model with random weights is compiled for this processor's
 logits are compared with those of transformers: of a prompt, of a prompt in pieces, of prompts of unequal lengths in one
 batch, and token by token. The error is the largest difference, relative to the largest logit, and may be {BOUND:g}. Of
 encoders (`bert`, `roberta`, `xlm-roberta`) hidden states of texts of unequal lengths are compared.
-`tests/compiler/family_cases.py` has the models. If transformers has no class of a family, the reference is a model that
-computes the same, and whose tensors are given the family's names.
+`tests/compiler/family_cases.py` has the models, those with windows are in `windowed_cases.py` beside it. If
+transformers has no class of a family, the reference is a model that computes the same, and whose tensors are given the
+family's names.
 
 Figures are what tests recorded on the day that a row names, with the release that it names. A row that was not run
 since its model changed says so. Those with a ✓ run in CI each time, the others with `pytest -m exhaustive`. With the

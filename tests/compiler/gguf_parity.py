@@ -13,7 +13,8 @@ from mlcbuild.compiler.weights.gguf_file import GGUFFile
 from mlcbuild.compiler.weights.source import open_source
 from mlcbuild.rules.families import families
 from tests.compiler import schemes
-from tests.compiler.gguf_cases import GGUFCase, file_of
+from tests.compiler.gguf_case import GGUFCase
+from tests.compiler.gguf_writing import file_of
 from tests.compiler.llama_cpp import LlamaCppModel
 from tests.compiler.parity import compare, sequences
 from tests.compiler.pipeline import CPU_TARGET, compile_library

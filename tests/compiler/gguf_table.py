@@ -6,7 +6,8 @@ import textwrap
 
 from mlcbuild.rules.families import families
 from tests.compiler.family_results import Result
-from tests.compiler.gguf_cases import CASES, GGUFCase
+from tests.compiler.gguf_case import GGUFCase
+from tests.compiler.gguf_cases import CASES
 
 _WITHOUT = {
     "gptj": "llama.cpp has no such architecture",

@@ -28,12 +28,14 @@ from mlcbuild.rules.families import families
 from mlcbuild.rules.legality import table
 from tests.compiler import schemes
 from tests.compiler.encoders import EncoderLibrary, texts
-from tests.compiler.family_cases import CASES, WINDOWED, FamilyCase
+from tests.compiler.family_case import FamilyCase
+from tests.compiler.family_cases import CASES
 from tests.compiler.parity import bound, sequences
 from tests.compiler.pipeline import CPU_TARGET, compile_library
 from tests.compiler.resolving import model_of, parameters_of
 from tests.compiler.running import Library, random_model, tensors_of
 from tests.compiler.tiny_models import Array
+from tests.compiler.windowed_cases import WINDOWED
 
 RESULTS = Path(__file__).with_name("scheme_grid.json")
 MODELS: Mapping[str, FamilyCase] = CASES | WINDOWED

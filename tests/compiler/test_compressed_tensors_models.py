@@ -13,7 +13,7 @@ import pytest
 from mlcbuild.compiler.models.parameter_role import ParameterRole
 from mlcbuild.errors import StageError
 from tests.compiler import schemes
-from tests.compiler.family_cases import CASES, WINDOWED
+from tests.compiler.family_cases import CASES
 from tests.compiler.packaged import checkpoint_of, write_weights
 from tests.compiler.parity import check_logits, reference, sequences
 from tests.compiler.resolving import model_of, parameters_of
@@ -21,6 +21,7 @@ from tests.compiler.rounded_activations import round_activations
 from tests.compiler.running import random_model, tensors_of
 from tests.compiler.test_compressed_tensors import CONFIG, FORMS, random_tensors, written
 from tests.compiler.test_llama_parity import MODELS
+from tests.compiler.windowed_cases import WINDOWED
 from tests.parity_packages import parity_package
 
 _FAMILIES = {

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from mlcbuild.compiler import json_values
 from mlcbuild.compiler.models.architecture.decoder import DecoderConfig
 from mlcbuild.errors import StageError
-from tests.compiler.family_cases import CASES, WINDOWED
+from tests.compiler.family_cases import CASES
 from tests.compiler.resolving import model_of, parameters_of
 from tests.compiler.tiny_models import TINY, Array
+from tests.compiler.windowed_cases import WINDOWED
 from tests.parity_packages import parity_package
 
 TYPES = ("llama", "mistral", "qwen2")
@@ -106,13 +107,24 @@ def transformers_model(document: dict[str, Any]) -> Any:
     return transformers.AutoModelForCausalLM.from_config(config, **types).eval()
 
 
+@functools.cache
+def _numbers(name: str, shape: tuple[int, ...]) -> Any:
+    """Weights that depend on their name and shape alone: most models have some of those of the model before."""
+    random = np.random.default_rng(sum(name.encode()))
+    return _torch().from_numpy(random.standard_normal(shape).astype(np.float32) * np.float32(0.2))
+
+
+@functools.cache
+def _base_configuration(name: str) -> Mapping[str, object]:
+    return model_of(BASES[name]).configuration
+
+
 def logits(model: Any, tokens: int = 24) -> Array:
-    """The logits of a text, with weights that depend on their names and shapes alone; an encoder's hidden states."""
+    """The logits of a text, with weights of `_numbers`; an encoder's hidden states."""
     torch = _torch()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            random = np.random.default_rng(sum(name.encode()))
-            parameter.copy_(torch.from_numpy(random.standard_normal(tuple(parameter.shape)) * 0.2))
+            parameter.copy_(_numbers(name, tuple(parameter.shape)))
         results = model(torch.arange(tokens)[None] * 7 % 300)
     found: Array = (results.logits if "logits" in results else results.last_hidden_state)[0].numpy()
     return found
@@ -151,7 +163,7 @@ def test_a_field_that_changes_logits_is_read_or_refused(base: str, field: str, v
     if found is None:
         assert field in refused
     else:
-        assert (found != model_of(BASES[base]).configuration) == changes
+        assert (found != _base_configuration(base)) == changes
 
 
 @pytest.mark.parametrize("model_type", TYPES)

@@ -8,9 +8,10 @@ import pytest
 
 from mlcbuild.rules.families import families
 from tests.compiler.families import largest_error
-from tests.compiler.family_cases import CASES, WINDOWED
+from tests.compiler.family_cases import CASES
 from tests.compiler.family_results import record
 from tests.compiler.family_table import PAGE, table
+from tests.compiler.windowed_cases import WINDOWED
 
 ELSEWHERE = {
     "deepseek": "test_mixtures.py has its reference, a Qwen2-MoE with changed weights",

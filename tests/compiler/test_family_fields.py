@@ -16,11 +16,12 @@ from mlcbuild.compiler.models.sizes import Overrides, library_sizes
 from mlcbuild.errors import StageError
 from tests.compiler import schemes
 from tests.compiler.families import BOUND
-from tests.compiler.family_cases import CASES, TEXT_PARTS, WINDOWED
+from tests.compiler.family_cases import CASES, TEXT_PARTS
 from tests.compiler.parity import reference, sequences
 from tests.compiler.pipeline import CPU_TARGET, compile_library
 from tests.compiler.resolving import model_of, parameters_of
 from tests.compiler.running import Library, random_model
+from tests.compiler.windowed_cases import WINDOWED
 
 _ALL = CASES | WINDOWED | TEXT_PARTS
 

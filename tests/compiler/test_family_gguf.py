@@ -9,8 +9,9 @@ import pytest
 
 from mlcbuild.rules.families import families
 from tests.compiler.family_results import SUFFIX, record
-from tests.compiler.gguf_cases import CASES, file_of
+from tests.compiler.gguf_cases import CASES
 from tests.compiler.gguf_parity import largest_error, read_file
+from tests.compiler.gguf_writing import file_of
 from tests.compiler.llama_cpp import LlamaCppModel
 from tests.compiler.resolving import model_of, parameters_of
 

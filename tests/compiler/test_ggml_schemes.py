@@ -19,8 +19,9 @@ from mlcbuild.compiler.weights.block_types import BLOCK_TYPES, KEPT_AS_BLOCKS
 from mlcbuild.compiler.weights.ggml_blocks import BlockMatrix, moves_rows, rows_of
 from mlcbuild.compiler.weights.gguf_weights import GGUFWeights
 from tests.compiler import schemes
-from tests.compiler.gguf_cases import CASES, file_of
+from tests.compiler.gguf_cases import CASES
 from tests.compiler.gguf_parity import read_file
+from tests.compiler.gguf_writing import file_of
 from tests.compiler.llama_cpp import dequantized, quantized
 from tests.compiler.packaged import byte_level_tokenizer, gguf_of, write_tokenizer
 from tests.compiler.parity import check_logits

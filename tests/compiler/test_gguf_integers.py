@@ -12,8 +12,9 @@ from mlcbuild.compiler.weights.checkpoint import Checkpoint
 from mlcbuild.compiler.weights.gguf_file import GGUFFile
 from mlcbuild.compiler.weights.gguf_integers import integers_of
 from mlcbuild.compiler.weights.source import open_source
-from tests.compiler.gguf_cases import CASES, file_of
+from tests.compiler.gguf_cases import CASES
 from tests.compiler.gguf_parity import read_file
+from tests.compiler.gguf_writing import file_of
 from tests.compiler.llama_cpp import dequantized
 from tests.compiler.packaged import byte_level_tokenizer, gguf_of, write_tokenizer
 from tests.compiler.resolving import parameters_of

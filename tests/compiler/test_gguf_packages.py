@@ -16,8 +16,10 @@ from mlcbuild.compiler.weights.gguf_file import GGUFFile
 from mlcbuild.compiler.weights.gguf_weights import GGUFWeights
 from mlcbuild.compiler.weights.operations import carry_out
 from tests.compiler import schemes
-from tests.compiler.gguf_cases import CASES, GGUFCase, file_of
+from tests.compiler.gguf_case import GGUFCase
+from tests.compiler.gguf_cases import CASES
 from tests.compiler.gguf_parity import read_file
+from tests.compiler.gguf_writing import file_of
 from tests.compiler.llama_cpp import LlamaCppModel
 from tests.compiler.packaged import byte_level_tokenizer, gguf_of, write_tokenizer, write_weights
 from tests.compiler.resolving import parameters_of

@@ -17,8 +17,9 @@ from mlcbuild.compiler.weights.gguf_file import GGUFFile
 from mlcbuild.compiler.weights.gguf_parts import GGUFTensor, GGUFValue
 from mlcbuild.errors import StageError
 from mlcbuild.rules.families import families
-from tests.compiler.gguf_cases import CASES, file_of
+from tests.compiler.gguf_cases import CASES
 from tests.compiler.gguf_parity import read_file
+from tests.compiler.gguf_writing import file_of
 from tests.compiler.resolving import model_of
 
 # What a file can have in place of anything: other types, other signs, numbers that do not fit.

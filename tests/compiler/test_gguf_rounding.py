@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from tests.compiler import schemes
-from tests.compiler.gguf_cases import CASES, file_of
+from tests.compiler.gguf_cases import CASES
 from tests.compiler.gguf_parity import read_file
+from tests.compiler.gguf_writing import file_of
 from tests.compiler.rounded_activations import round_before_products, rounded_to_blocks
 from tests.compiler.running import random_model
 from tests.compiler.test_gguf_packages import TEXT, logits, packaged

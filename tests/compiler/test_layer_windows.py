@@ -14,11 +14,12 @@ import tvm_ffi
 
 from tests.compiler import schemes
 from tests.compiler.families import BOUND
-from tests.compiler.family_cases import WINDOWED, FamilyCase
+from tests.compiler.family_case import FamilyCase
 from tests.compiler.parity import reference
 from tests.compiler.pipeline import CPU_TARGET, compile_library
 from tests.compiler.running import Array, Library, random_model
 from tests.compiler.unequal_passes import check_unequal_passes
+from tests.compiler.windowed_cases import WINDOWED
 
 pytestmark = pytest.mark.slow
 _TEXT = 60

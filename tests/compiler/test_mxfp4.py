@@ -22,7 +22,8 @@ from mlcbuild.compiler.weights.safetensors_file import SafetensorsFile, write_sa
 from mlcbuild.compiler.weights.source import open_source
 from mlcbuild.compiler.weights.tensor import Rows, Tensor, TensorDescription
 from mlcbuild.errors import StageError
-from tests.compiler.gguf_cases import CASES, file_of
+from tests.compiler.gguf_cases import CASES
+from tests.compiler.gguf_writing import file_of
 from tests.compiler.resolving import model_of, parameters_of, readers, write_resolved
 from tests.compiler.tiny_models import Array
 from tests.parity_packages import parity_package

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from tests.compiler.family_cases import CASES, WINDOWED
+from tests.compiler.family_cases import CASES
+from tests.compiler.windowed_cases import WINDOWED
 
 pytestmark = pytest.mark.slow
 

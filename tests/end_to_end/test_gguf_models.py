@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.compiler.gguf_cases import CASES, file_of
+from tests.compiler.gguf_cases import CASES
+from tests.compiler.gguf_writing import file_of
 from tests.compiler.llama_cpp import LlamaCppModel
 from tests.end_to_end.world import World
 

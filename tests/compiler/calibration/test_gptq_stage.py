@@ -17,7 +17,6 @@ from mlcbuild.compiler.stages import gptq
 from mlcbuild.errors import InternalError, StageError
 from tests.compiler import schemes
 from tests.compiler.calibration.observing_hooks import observe, write_statistics
-from tests.compiler.family_cases import WINDOWED
 from tests.compiler.parity import reference
 from tests.compiler.quantized_checkpoints import pack_quantized, quantized_tensors, write
 from tests.compiler.resolving import parameters_of
@@ -26,6 +25,7 @@ from tests.compiler.test_stages_weights import imported, quantized
 from tests.compiler.test_stages_weights import stored as stored_in
 from tests.compiler.tiny_llama import TINY_LLAMA
 from tests.compiler.tiny_models import Array
+from tests.compiler.windowed_cases import WINDOWED
 from tests.parity_packages import parity_package
 
 _MIXTRAL = WINDOWED["mixtral-window"].config

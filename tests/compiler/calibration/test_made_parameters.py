@@ -24,11 +24,12 @@ from mlcbuild.compiler.stages import import_weights, quantize
 from mlcbuild.compiler.weights.imported_shard import ImportedShard
 from mlcbuild.compiler.weights.integers import IntegerMatrix
 from tests.compiler import schemes
-from tests.compiler.family_cases import CASES, WINDOWED
+from tests.compiler.family_cases import CASES
 from tests.compiler.quantized_checkpoints import awq, gptq, quantized_tensors, write
 from tests.compiler.resolving import parameters_of, readers
 from tests.compiler.test_quantized_checkpoints import AWQ, GPTQ, config_of
 from tests.compiler.tiny_models import Array
+from tests.compiler.windowed_cases import WINDOWED
 
 _MIXTRAL = WINDOWED["mixtral-window"].config
 

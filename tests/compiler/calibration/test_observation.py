@@ -13,10 +13,12 @@ from mlcbuild.compiler.calibration.samples import Tokens
 from mlcbuild.compiler.calibration.statistics import Statistics
 from mlcbuild.compiler.models.checkpoints.parameters import read_parameters
 from mlcbuild.compiler.models.parameter_role import ParameterRole
-from tests.compiler.family_cases import CASES, WINDOWED, FamilyCase
+from tests.compiler.family_case import FamilyCase
+from tests.compiler.family_cases import CASES
 from tests.compiler.observing import observed_model, statistics_of
 from tests.compiler.running import random_model, tensors_of
 from tests.compiler.tiny_models import TINY, Array
+from tests.compiler.windowed_cases import WINDOWED
 
 _LLAMA = {**TINY, "max_position_embeddings": 512}
 _MIXTRAL = {**_LLAMA, "model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}

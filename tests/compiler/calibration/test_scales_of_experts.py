@@ -14,9 +14,9 @@ from mlcbuild.compiler.models.checkpoints.parameters import ParameterList, read_
 from mlcbuild.compiler.stages import apply_scales, quantize, search_scales
 from mlcbuild.compiler.weights.imported_shard import ImportedShard
 from tests.compiler import schemes
-from tests.compiler.family_cases import WINDOWED
 from tests.compiler.resolving import write_resolved
 from tests.compiler.running import random_model, tensors_of
+from tests.compiler.windowed_cases import WINDOWED
 
 _GATE_UP, _DOWN, _UNSEEN = (f"model.layers.{name}.weight" for name in ("0.moe.e1_e3", "0.moe.e2", "2.moe.e2"))
 _CONFIG = dict(WINDOWED["mixtral-window"].config)

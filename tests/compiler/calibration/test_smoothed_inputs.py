@@ -16,11 +16,13 @@ from mlcbuild.compiler.models.parameter_role import ParameterRole
 from mlcbuild.compiler.weights.operations import carry_out
 from tests.compiler import schemes
 from tests.compiler.families import BOUND
-from tests.compiler.family_cases import CASES, WINDOWED, FamilyCase
+from tests.compiler.family_case import FamilyCase
+from tests.compiler.family_cases import CASES
 from tests.compiler.parity import compare, reference, sequences
 from tests.compiler.pipeline import CPU_TARGET, compile_library
 from tests.compiler.resolving import model_of, parameters_of
 from tests.compiler.running import Array, Library, random_model, tensors_of
+from tests.compiler.windowed_cases import WINDOWED
 
 IN_CI = ("deepseek_v3",)
 """A mixture with shared experts, and latent queries."""
