@@ -8,7 +8,7 @@ actions that need its outputs are known to wait for it.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,7 +72,8 @@ class SurveyedAction:
 
 
 class Survey:
-    """Walks over the graph once. `actions` has every known action by its identifier, in the order of the walk.
+    """Walks over the graph once. `actions` has every known action by its identifier: in the order in which rules
+    declare them, which is that of the data, each followed by those that its manifest announces.
 
     `deliveries` has the files of each target, by its label, that needs no action to run. `remote` is started and closed
     by the caller. `remote_failures` says what it did not do, for people.
@@ -146,7 +147,18 @@ class Survey:
                     case _:
                         pass
             happened = answers + self._look_up_remotely(not_on_disk)
-        self.actions = {name: self._surveyed(report) for name, report in self._reports.items()}
+        self.actions = {name: self._surveyed(self._reports[name]) for name in self._in_order() if name in self._reports}
+
+    def _in_order(self) -> Iterator[str]:
+        announced: dict[str, list[str]] = {}
+        for name, node in self._scheduler.graph.actions.items():
+            announced.setdefault(node.discovered_by, []).append(name)
+        pending = announced.pop("", [])[::-1]
+        while pending:
+            name = pending.pop()
+            yield name
+            if announced:
+                pending += announced.pop(name, [])[::-1]
 
     def actions_of(self, target: str) -> tuple[SurveyedAction, ...]:
         """The actions that a requested target needs, as far as they are known. Each after those that need it."""

@@ -27,7 +27,6 @@ from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.output.terminal import OutputFormat
 from mlcbuild.cli.rendering.opening import renderer_of
 from mlcbuild.cli.settings.remote import ResolvedRemote
-from mlcbuild.cli.show.shown_action import announced_in_order
 from mlcbuild.cli.workspace.opening import OpenWorkspace, open_workspace
 from mlcbuild.engine.survey import all_wanted
 from mlcbuild.errors import MlcbuildError, UsageError
@@ -238,7 +237,7 @@ def _surveyed(
         remote=remote,
         say=say,
     ) as parts:
-        side = surveyed_side(title, parts.survey, announced_in_order(analysis.actions, parts.survey))
+        side = surveyed_side(title, parts.survey, list(parts.survey.actions.values()))
         yield _Surveyed(side=side, parts=parts, analysis=analysis, root=workspace.root)
 
 

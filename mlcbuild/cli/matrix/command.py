@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from mlcbuild.cli.sharding.selection import Split, split_targets
 from mlcbuild.cli.sharding.timings_file import read_timings_files, write_timings_file
 from mlcbuild.cli.workspace.opening import open_workspace
 from mlcbuild.engine.timings import Timings
+from mlcbuild.rules.providers import TestInfo
 from mlcbuild.workspace.collector import without_collector
 
 
@@ -77,25 +79,24 @@ def print_matrix(request: MatrixRequest, output: MatrixOutput, options: GlobalOp
                 )
     if request.would_run:
         cells = tuple(cell for cell in cells if cell.runs)
-    found = None
+    found, tests = None, dict[str, int]()
     if request.shards:
         # All targets are split, as `build --shard` does, or only what would run, which no other machine may know.
         wanted = analysis.narrowed({cell.target.label for cell in cells}) if request.would_run else analysis
         found = split_targets(wanted, request.shards, root=workspace.root, timings=request.timings)
-        cells = _numbered(cells, found)
-    if not cells:
+        numbers = {label: number for number, shard in enumerate(found.shards, 1) for label in shard.labels}
+        cells = tuple(replace(cell, shard=numbers.get(cell.label, 0)) for cell in cells)
+        labels = [str(target.label) for target in wanted.requested if target.provided(TestInfo)]
+        tests = {label: numbers[label] for label in labels if label in numbers}
+    if not cells and not tests:
         options.note("no target that patterns match would run" if request.would_run else "no targets match")
-    _print(cells, found, request, output, options)
-
-
-def _numbered(cells: tuple[MatrixCell, ...], found: Split) -> tuple[MatrixCell, ...]:
-    numbers = {label: number for number, shard in enumerate(found.shards, 1) for label in shard.labels}
-    return tuple(replace(cell, shard=numbers.get(cell.label, 0)) for cell in cells)
+    _print(cells, found, tests, request, output, options)
 
 
 def _print(
     cells: tuple[MatrixCell, ...],
     found: Split | None,
+    tests: Mapping[str, int],
     request: MatrixRequest,
     output: MatrixOutput,
     options: GlobalOptions,
@@ -118,7 +119,7 @@ def _print(
             print("\n".join(found.lines(width)))
         return
     built = [cell for cell in cells if cell.state is not CellState.SKIPPED]
-    jobs = jobs_of_shards(built, request.shards) if request.shards else jobs_of_cells(built, shard=request.shard)
+    jobs = jobs_of_shards(built, tests, request.shards) if request.shards else jobs_of_cells(built, shard=request.shard)
     if output is MatrixOutput.GITHUB:
         print(github_matrix(jobs))
         return

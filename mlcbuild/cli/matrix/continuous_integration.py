@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mlcbuild.cli.matrix.cell import MatrixCell
@@ -37,11 +37,14 @@ def jobs_of_cells(cells: Sequence[MatrixCell], *, shard: str) -> list[Job]:
     ]
 
 
-def jobs_of_shards(cells: Sequence[MatrixCell], count: int) -> list[Job]:
-    """A job for each shard that has cells."""
+def jobs_of_shards(cells: Sequence[MatrixCell], tests: Mapping[str, int], count: int) -> list[Job]:
+    """A job for each shard that has cells or tests: `tests` has the number of each test's shard, by its label."""
     jobs = []
     for number in range(1, count + 1):
-        labels = tuple(cell.label for cell in cells if cell.shard == number)
+        labels = (
+            *(cell.label for cell in cells if cell.shard == number),
+            *(label for label, shard in tests.items() if shard == number),
+        )
         if labels:
             jobs.append(Job(name=f"shard {number}/{count}", labels=labels, shard=f"{number}/{count}"))
     return jobs

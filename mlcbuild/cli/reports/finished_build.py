@@ -215,7 +215,12 @@ class BuildCollector:
         # A platform, or a model, has nothing to build.
         targets = [each for each in found if each.has_actions or each.outputs or each.outcome is not Outcome.BUILT]
         errors = _errors_of(failure)
-        succeeded = exit_code is ExitCode.OK
+        notices = list(self._notices)
+        succeeded = exit_code in (ExitCode.OK, ExitCode.NO_TESTS)
+        if exit_code is ExitCode.NO_TESTS:
+            # A shard or a list without tests is no error of theirs. Who counts it as one has the exit code.
+            notices += [error.message for error in errors]
+            errors = ()
         if not errors and not succeeded and all(target.outcome is Outcome.BUILT for target in targets):
             # Whatever it was, no report may look as if all were well.
             errors = (CommandError(message=_without_a_failure(exit_code)),)
@@ -232,7 +237,7 @@ class BuildCollector:
             failures=tuple(each for each in failed if each.event.shared_with not in by_name),
             ran=tuple(sorted((event for event in ended if event.seconds), key=lambda event: -event.seconds)),
             errors=errors,
-            notices=tuple(dict.fromkeys(self._notices)),
+            notices=tuple(dict.fromkeys(notices)),
             finished=self._finished,
             remote=remote,
         )

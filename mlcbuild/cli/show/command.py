@@ -22,7 +22,7 @@ from mlcbuild.cli.show.dump import DumpedAction, check_folder, write_dump
 from mlcbuild.cli.show.ir import FilesOfAction, ir_documents, print_changes, print_ir
 from mlcbuild.cli.show.last_runs import LastRuns
 from mlcbuild.cli.show.output import action_lines, list_of_mnemonic, target_table
-from mlcbuild.cli.show.shown_action import ActionViewer, announced_in_order
+from mlcbuild.cli.show.shown_action import ActionViewer
 from mlcbuild.cli.show.wanted import Wanted, chosen_of
 from mlcbuild.cli.workspace.opening import OpenWorkspace, open_workspace
 from mlcbuild.engine.action import DerivedArtifact
@@ -118,7 +118,7 @@ def surveyed_target(request: ShowRequest, wanted: Wanted, options: GlobalOptions
         remote=request.survey.remote(workspace, options),
         say=options.note,
     ) as parts:
-        ordered = announced_in_order(analysis.actions, parts.survey)
+        ordered = list(parts.survey.actions.values())
         own = tuple(each for each in ordered if each.action.owner == str(target.label))
         others: dict[str, list[SurveyedAction]] = {}
         for each in ordered:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,34 +58,6 @@ class ShownAction:
     @property
     def output_bytes(self) -> int | None:
         return None if self.outputs is None else sum(entry.digest.size_bytes for entry in self.outputs)
-
-
-def announced_in_order(actions: Sequence[Action], survey: Survey) -> list[SurveyedAction]:
-    """The surveyed actions in the order in which rules declare them, each discovering action followed by those that it
-    announces."""
-    declared = {action.identifier: action for action in actions}
-    announced: dict[str, list[SurveyedAction]] = {}
-    announcers: dict[str, str] = {}
-    for name, each in survey.actions.items():
-        if name not in declared:
-            makers = (
-                item.artifact.action for item in each.action.inputs if not isinstance(item.artifact, SourceArtifact)
-            )
-            announcers[name] = next(
-                (
-                    announcers.get(maker, maker)
-                    for maker in makers
-                    if maker in announcers or (maker in declared and declared[maker].discoverer is not None)
-                ),
-                "",
-            )
-            announced.setdefault(announcers[name], []).append(each)
-    ordered = []
-    for name in declared:
-        if name in survey.actions:
-            ordered.append(survey.actions[name])
-        ordered += announced.pop(name, [])
-    return [*ordered, *(each for rest in announced.values() for each in rest)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -292,3 +292,26 @@ def test_on_gitlab_main_runs_all_tests_and_a_merge_request_those_that_it_affects
     builds = run("merge request", "merged", plan.folder / "targets.txt")
     assert outcomes(builds) == {"//checks:a": False}
     assert sorted(job.code for job in builds) == [0, 3]
+
+
+def test_at_night_every_test_runs_though_it_has_passed(world: World) -> None:
+    add_tests(world, change="short")
+    workflow = FILES / "github/mlcbuild-nightly.yml"
+    for _ in range(2):
+        _, *builds = succeeded(run_workflow(workflow, world, event="schedule", revision="main"))
+        assert outcomes(builds) == {"//checks:a": True, "//checks:b": True}
+        assert cases(builds) >= ALL
+        assert not any("(cached) PASSED" in job.printed for job in builds)
+
+
+def test_on_gitlab_too(world: World) -> None:
+    add_tests(world, change="short")
+    jobs = {**read_yaml(FILES / "gitlab/mlcbuild-base.yml"), **read_yaml(FILES / "gitlab/gitlab-ci.yml")}
+    (plan,) = succeeded([run_gitlab_job(jobs, "plan nightly", world, revision="main", variables={}, node=(1, 1))])
+    child = {**read_yaml(plan.folder / "nightly.yml"), **read_yaml(FILES / "gitlab/mlcbuild-base.yml")}
+    child |= {"variables": {**jobs["variables"], **jobs["nightly"]["variables"]}}
+    names = [name for name in child if name.startswith("shard ")]
+    built = succeeded([run_gitlab_job(child, name, world, revision="main", variables={}) for name in names])
+    assert outcomes(built) == {"//checks:a": True, "//checks:b": True}
+    assert len(built) > 2, "each test and each text has a job"
+    assert not any("<error" in (job.folder / "tests.xml").read_text() for job in built)
