@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from mlcbuild.cli.main import main
 
 BUILD_FILE = """\
 [workspace]
@@ -176,3 +181,31 @@ def enter_kernel_workspace(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     monkeypatch.chdir(root)
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     return root
+
+
+def asking(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Returns the JSON that `explain //:package` prints."""
+
+    def asked(*arguments: str) -> Any:
+        capsys.readouterr()
+        assert main(["explain", "//:package", *arguments, "--output", "json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    return asked
+
+
+def build(capsys: pytest.CaptureFixture[str], *arguments: str) -> None:
+    assert main(["build", "//:package", *arguments]) == 0
+    capsys.readouterr()
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def of(document: Any, mnemonic: str) -> Any:
+    """The only explanation of that mnemonic."""
+    (found,) = [action for action in document["actions"] if action["mnemonic"] == mnemonic]
+    return found

@@ -1,8 +1,7 @@
-"""`mlcbuild explain` and `aquery`: each reason is told after a change that is exactly it."""
+"""`mlcbuild explain`: each reason is told after a change that is exactly it."""
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 from mlcbuild.cli.main import main
-from tests.cli.kernel_workspace import enter_kernel_workspace
+from tests.cli.kernel_workspace import asking, build, edit, enter_kernel_workspace, of
 from tests.durations import without_times
 
 Snapshot = Callable[[str, str], None]
@@ -32,31 +31,7 @@ def built(workspace: Path, capsys: Capture) -> Path:
 
 @pytest.fixture
 def ask(capsys: Capture) -> Ask:
-    """The JSON that `explain //:package` prints."""
-
-    def asked(*arguments: str) -> Any:
-        capsys.readouterr()
-        assert main(["explain", "//:package", *arguments, "--output", "json"]) == 0
-        return json.loads(capsys.readouterr().out)
-
-    return asked
-
-
-def build(capsys: Capture, *arguments: str) -> None:
-    assert main(["build", "//:package", *arguments]) == 0
-    capsys.readouterr()
-
-
-def edit(path: Path, old: str, new: str) -> None:
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new))
-
-
-def of(document: Any, mnemonic: str) -> Any:
-    """The only explanation of that mnemonic."""
-    (found,) = [action for action in document["actions"] if action["mnemonic"] == mnemonic]
-    return found
+    return asking(capsys)
 
 
 def test_a_changed_file_is_shown_with_its_lines(built: Path, ask: Ask, capsys: Capture) -> None:
@@ -357,127 +332,6 @@ def _without_moment(text: str) -> str:
     import re
 
     return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d, [0-9a-f]{8}", "MOMENT", without_times(text))
-
-
-def test_a_build_before_the_last_is_explained(built: Path, ask: Ask, capsys: Capture) -> None:
-    edit(built / "BUILD.toml", "level = 2", "level = 3")
-    build(capsys)
-    edit(built / "model.txt", "first body", "another body")
-    build(capsys)
-    assert of(ask("--build", "1"), "Partition")["differences"][0]["kind"] == "input"
-    assert of(ask("--build", "2"), "Partition")["differences"][0]["kind"] == "parameter"
-    assert len(ask("--build", "3")["actions"]) == 6
-
-
-def test_another_machine_is_compared_by_its_actions(
-    built: Path, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
-    assert main(["aquery", "deps(//:package)", "--output", "json"]) == 0
-    there = tmp_path / "there.json"
-    there.write_text(capsys.readouterr().out)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another cache"))
-    edit(built / "BUILD.toml", "level = 2", "level = 3")
-    edit(built / "pipeline/stages/lines.py", 'split(" ", 2)', 'split(" ", maxsplit=2)')
-    edit(built / "pipeline/stages/compile_kernel.py", "upper", "title")
-    build(capsys)
-    document = ask("--against", str(there))
-    partition = of(document, "Partition")
-    assert [each["kind"] for each in partition["differences"]] == ["implementation", "parameter"]
-    assert partition["differences"][0]["code"][0]["definition"] == "strip"
-    kernels = [action for action in document["actions"] if action["mnemonic"] == "CompileKernel"]
-    assert len(kernels) == 3
-    assert document["following"] == ["//:model Link", "//:package Command"]
-    assert document["equal"] == 0
-
-
-def test_another_machine_is_compared_by_its_build_report(
-    built: Path, ask: Ask, tmp_path: Path, capsys: Capture
-) -> None:
-    report = tmp_path / "report.json"
-    build(capsys, "--recache", "--build-report", str(report))
-    edit(built / "BUILD.toml", "level = 2", "level = 3")
-    build(capsys)
-    document = ask("--against", str(report))
-    assert of(document, "Partition")["differences"][0]["inside"][0]["path"] == "target.level"
-    assert document["equal"] == 5
-    assert main(["explain", "//:package", "--against", str(report)]) == 0
-    assert "5 actions have the same key on both machines" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("content", [None, "{", "[]", "{}", '{"actions": 3}'])
-def test_a_file_that_is_no_report_is_an_error(
-    content: str | None, workspace: Path, tmp_path: Path, capsys: Capture
-) -> None:
-    path = tmp_path / "report.json"
-    if content is not None:
-        path.write_text(content)
-    assert main(["explain", "//:package", "--against", str(path)]) == 2
-    assert str(path) in capsys.readouterr().err
-
-
-# aquery
-
-
-def actions_of(capsys: Capture, expression: str) -> Any:
-    capsys.readouterr()
-    assert main(["aquery", expression, "--output", "json"]) == 0
-    return json.loads(capsys.readouterr().out)
-
-
-def test_actions_of_kernels_come_from_the_cached_manifest(workspace: Path, capsys: Capture) -> None:
-    before = actions_of(capsys, "deps(//:package)")
-    assert [action["mnemonic"] for action in before["actions"]] == ["Partition", "Link", "Command"]
-    assert before["not_known"] == [{"announced_by": "//:model Partition"}]
-    build(capsys)
-    after = actions_of(capsys, "deps(//:package)")
-    assert [action["mnemonic"] for action in after["actions"]].count("CompileKernel") == 3
-    assert after["not_known"] == []
-    assert {action["state"] for action in after["actions"]} == {"up to date"}
-
-
-def test_keys_are_those_of_the_build(workspace: Path, tmp_path: Path, capsys: Capture) -> None:
-    report = tmp_path / "report.json"
-    build(capsys, "--build-report", str(report))
-    keys = json.loads(report.read_text())["keys"]
-    assert len(keys) == 6
-    assert {each["action"]: each["key"] for each in actions_of(capsys, "deps(//:package)")["actions"]} == keys
-    (workspace / ".mlcbuild/last-build.json").unlink()
-    assert {each["action"]: each["key"] for each in actions_of(capsys, "deps(//:package)")["actions"]} == keys
-
-
-@pytest.mark.parametrize(
-    ("expression", "expected"),
-    [
-        ("//:package", ["Command"]),
-        ("//:model", ["CompileKernel", "CompileKernel", "CompileKernel", "Link", "Partition"]),
-        ("mnemonic('^Link$', deps(//:package))", ["Link"]),
-        ("inputs('model.txt', deps(//:package))", ["Partition"]),
-        ("inputs('//:model Link', deps(//:package))", ["Command"]),
-        ("outputs('\\.o$', mnemonic(Compile, deps(//:package)))", ["CompileKernel"] * 3),
-        ("outputs('\\.o$', inputs('package', deps(//:package)))", []),
-    ],
-)
-def test_actions_are_filtered(expression: str, expected: list[str], built: Path, capsys: Capture) -> None:
-    found = actions_of(capsys, expression)["actions"]
-    assert sorted(action["mnemonic"] for action in found) == expected
-
-
-def test_a_filter_of_actions_inside_of_another_function_is_an_error(workspace: Path, capsys: Capture) -> None:
-    assert main(["aquery", "deps(mnemonic(Link, //:model))"]) == 2
-    assert "mnemonic(…) stands inside" in capsys.readouterr().err
-
-
-def test_actions_for_people(built: Path, tmp_path: Path, snapshot: Snapshot, capsys: Capture) -> None:
-    edit(built / "model.txt", "second", "other")
-    assert main(["aquery", "deps(//:package)"]) == 0
-    out, err = capsys.readouterr()
-    snapshot("aquery", _with_short_digests((out + err).replace(str(tmp_path), "/TMP")))
-
-
-def _with_short_digests(text: str) -> str:
-    import re
-
-    return re.sub(r"\b[0-9a-f]{16}([0-9a-f]{48})?\b", "DIGEST", text)
 
 
 @pytest.mark.parametrize("command", ["aquery", "explain", "affected"])
