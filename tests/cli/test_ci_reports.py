@@ -27,7 +27,7 @@ from mlcbuild.cli.reports.job_summary import MOST_BYTES, append_job_summary, job
 from mlcbuild.cli.reports.junit import junit_text
 from mlcbuild.engine.build_events import ActionFinished, ActionStatus, BuildEvent, BuildStarted, TargetSkipped
 from mlcbuild.errors import InterruptedBuildError, Location, WorkspaceError, WorkspaceErrors
-from tests.cli.test_end_to_end import BUILD_FILE, PIN
+from tests.cli.command_workspace import BUILD_FILE, PIN
 from tests.cli.test_reports import STORY, done
 from tests.durations import without_times
 
