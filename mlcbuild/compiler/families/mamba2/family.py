@@ -45,8 +45,8 @@ _DEFAULTS: dict[str, object] = {
 
 def resolve(reader: ConfigReader) -> FamilyModel[RecurrentModelConfig]:
     reader = reader.with_defaults(**_DEFAULTS)
-    # There are no positions to scale, and transformers fails with some of these.
-    reader.refuse(hidden_act="silu", rope_scaling=None, rope_parameters=None)
+    # There are no positions to scale, and all layers are of one kind: transformers fails with some of these.
+    reader.refuse(hidden_act="silu", rope_scaling=None, rope_parameters=None, layer_types=None, per_layer_config={})
     hidden, norm = reader.integer("hidden_size", low=1, high=1 << 18), read_norm(reader)
     config = RecurrentModelConfig(
         hidden_size=hidden,
