@@ -14,6 +14,7 @@ import pytest
 from mlcbuild.cli.main import main
 from tests.cli.conftest import at_eighty_columns
 from tests.cli.kernel_workspace import enter_kernel_workspace
+from tests.compiler.tiny_llama import TINY_LLAMA
 
 Snapshot = Callable[[str, str], None]
 Capture = pytest.CaptureFixture[str]
@@ -146,3 +147,20 @@ def test_a_target_with_many_kernels_is_listed_in_a_second(built: Path, capsys: C
     began = time.process_time()
     assert "CompileKernel ×250" in shown(capsys, "//:model")
     assert time.process_time() - began < 1.0
+
+
+def test_few_of_many_plugins_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    (tmp_path / "BUILD.toml").write_text(
+        '[workspace]\nname = "x"\n[[model]]\nname = "m"\nconfig = "config.json"\n'
+        '[[model_library]]\nname = "l"\nmodel = ":m"\nplatform = "@platforms//:cpu"\nquantization = "q4f32_1"\n'
+    )
+    (tmp_path / "config.json").write_text(json.dumps(TINY_LLAMA))
+    monkeypatch.chdir(tmp_path)
+    assert main(["show", "//:l", "Export", "--output", "json"]) == 0
+    (shown,) = json.loads(capsys.readouterr().out)["actions"]
+    given = shown["stage"]["plugins"]["models"]
+    assert main(["show", "//:l", "Export"]) == 0
+    rows = [line.split("plug-in")[1].strip() for line in capsys.readouterr().out.splitlines() if "plug-in" in line]
+    of_models = [row for row in rows if row.startswith("models")]
+    assert of_models[:-1] == [f"models = {name}" for name in given[:4]]
+    assert of_models[-1] == f"models: {len(given) - 4} more, which --output=json has"

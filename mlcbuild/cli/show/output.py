@@ -18,6 +18,7 @@ from mlcbuild.figures import byte_count
 
 _WIDTH = 13  # columns of the names of rows
 _SHOWN_DIGITS = 12
+_MOST_PLUGINS = 4  # of one argument: Export has each family
 _MOST_FILES = 10
 _NONE = "-"
 _GOOD = (ActionState.UP_TO_DATE, ActionState.CACHED)
@@ -85,7 +86,10 @@ def _rows(shown: ShownAction, source: KeySource, version_of: Callable[[str], str
         case StageCall() as call:
             yield "function", call.function
             for name, value in call.plugins:
-                yield from (("plug-in", f"{name} = {each}") for each in ((value,) if isinstance(value, str) else value))
+                given = (value,) if isinstance(value, str) else value
+                yield from (("plug-in", f"{name} = {each}") for each in given[:_MOST_PLUGINS])
+                if len(given) > _MOST_PLUGINS:
+                    yield "plug-in", f"{name}: {len(given) - _MOST_PLUGINS} more, which --output=json has"
             for name, parameter in call.parameters:
                 yield from (("parameter", f"{path} = {value}") for path, value in _leaves(name, parameter))
         case ToolCall(arguments=arguments):
