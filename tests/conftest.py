@@ -24,6 +24,7 @@ _TOGETHER = {
     "tests/runtime/batch/test_run.py": "tests/runtime/test_generation.py",
     "tests/runtime/test_chat.py": "tests/runtime/test_generation.py",
     "tests/remote/test_lazy_downloads.py": "tests/remote/test_relocation.py",
+    "tests/execution/ray/test_calibration_on_a_cluster.py": "tests/execution/ray/test_builds.py",
     "tests/execution/ray/test_doctor.py": "tests/execution/ray/test_builds.py",
     "tests/execution/ray/test_node_failures.py": "tests/execution/ray/test_builds.py",
     "tests/execution/ray/test_s3_on_a_cluster.py": "tests/execution/ray/test_builds.py",

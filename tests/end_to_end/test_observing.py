@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.calibrated import STATISTICS, write_model, write_targets
+from tests.end_to_end.calibrated import STATISTICS, statistics_in, write_model, write_targets
 from tests.end_to_end.kernel_cache import KernelCache
 from tests.end_to_end.world import Done, World
 
@@ -34,16 +34,31 @@ def ran(done: Done) -> list[str]:
     return sorted(re.findall(r"^\[\d+/\d+\] //:\S+ (\w+)(?= (?:observation )?\d* ?· \d| · )", done.err, re.MULTILINE))
 
 
+_WEIGHTS = "".join(
+    f'\n[[quantized_weights]]\nname = "{scheme}"\nmodel = ":tiny"\nquantization = "{scheme}"\ncalibration = ":text"\n'
+    for scheme in ("q4f16_1", "q4f32_1")
+)
+
+
 def test_schemes_and_methods_share_what_is_observed(observed: World) -> None:
-    weights = "".join(
-        f'\n[[quantized_weights]]\nname = "{scheme}"\nmodel = ":tiny"\nquantization = "{scheme}"\n'
-        'calibration = ":text"\n'
-        for scheme in ("q4f16_1", "q4f32_1")
-    )
-    write_targets(observed, STATISTICS, weights)
+    write_targets(observed, STATISTICS, _WEIGHTS)
     done = observed.build("--verbose", ":q4f16_1", ":q4f32_1")
     assert ran(done).count("Quantize") == 2
     assert not {"Observe", "MergeStatistics", "SampleTexts", "CompileKernel"}.intersection(ran(done))
+
+
+def test_two_workers_make_the_bytes_of_one(observed: World, tmp_path: Path, kernel_cache: KernelCache) -> None:
+    write_targets(observed, STATISTICS, _WEIGHTS)
+    assert observed.build(":statistics", ":q4f16_1").code == 0
+    other = World(tmp_path, name="elsewhere")
+    write_model(other)
+    write_targets(other, STATISTICS, _WEIGHTS)
+    kernel_cache.lend(other.cache)
+    done = other.mlcbuild("build", "--jobs", "2", ":statistics", ":q4f16_1")
+    assert done.code == 0, done.err
+    assert statistics_in(other.output("statistics")) == statistics_in(observed.output("statistics"))
+    shards = [(world.output("q4f16_1") / "params_shard_0.bin").read_bytes() for world in (observed, other)]
+    assert shards[0] == shards[1]
 
 
 def test_a_sample_that_is_added_reruns_its_shard_and_the_merge(observed: World) -> None:
