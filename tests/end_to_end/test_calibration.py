@@ -47,8 +47,8 @@ def test_weights_are_calibrated_by_an_attribute(tmp_path: Path, kernel_cache: Ke
     tables = (
         _table("plain", "q4f16_1"),
         _table("awq", "q4f16_1", _CALIBRATED),
-        _table("smooth", "q8f16_1", _CALIBRATED, 'calibration_method = "smoothquant"'),
-        _table("smooth-plain", "q8f16_1"),
+        _table("smooth", "int8_int8_f16", _CALIBRATED, 'calibration_method = "smoothquant"'),
+        _table("smooth-plain", "int8_int8_f16"),
     )
     world.write("BUILD.toml", _HEAD + "".join(tables))
     with kernel_cache.used_by(world.root, world.cache):

@@ -1,26 +1,27 @@
-"""A matrix whose elements a kernel computes of stored ones, such as floats of 8 bits with scales: eight at a time.
+"""A matrix whose elements a kernel computes of stored ones, such as floats of 8 bits with scales, or blocks of GGUF:
+eight at a time.
 
-What is known are casts, arithmetic, bits, and buffers that are read at k, or at k divided by a multiple of eight, as
-the words and scales of groups are: the same for eight neighbouring places.
+What is known are casts, arithmetic, bits, choices that are the same for eight neighbours, and buffers that are read at
+places which, for eight neighbouring k beginning at a multiple of eight, are one place or neighbours (`_stride`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import tvm
 import tvm.tirx.script.builder as T  # noqa: N812
 import tvm_ffi
 from tvm import tirx
 
-from mlcbuild.compiler.kernels.building import LANES, Buffer, Expression, lanes, splat
+from mlcbuild.compiler.kernels.building import FLOATS, LANES, Buffer, Expression, float32, lanes, splat
 
 _REINTERPRET = "tirx.reinterpret"
 _BINARY = (
     *(tirx.Add, tirx.Sub, tirx.Mul, tirx.Max, tirx.Min),
-    *(tirx.BitwiseAnd, tirx.BitwiseOr, tirx.LShift, tirx.RShift),
+    *(tirx.BitwiseAnd, tirx.BitwiseOr, tirx.BitwiseXor, tirx.LShift, tirx.RShift),
 )
+_DIVISIONS = (tirx.FloorDiv, tirx.FloorMod)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,66 +50,122 @@ class ComputedMatrix:
         tvm_ffi.structural_map(self.expression, [(tvm.ir.TensorLoad, look)])
         return found
 
+    def of_expert(self, chosen: Buffer, expert: Expression) -> ComputedMatrix:
+        """One expert's matrix, of one whose expert is read of the buffer `chosen`."""
+
+        def exchange(load: Expression) -> Expression:
+            return expert.astype(load.ty.dtype) if load.source.same_as(chosen) else load
+
+        expression = tvm_ffi.structural_map(self.expression, [(tvm.ir.TensorLoad, exchange)])
+        return ComputedMatrix(expression=expression, n=self.n, k=self.k)
+
     def at(self, n: Expression, first: Expression) -> Expression:
         """The eight elements of row n from `first` on, a multiple of eight, in float32."""
         return self._vector(self.expression, n, first)
 
     def _vector(self, expression: Expression, n: Expression, first: Expression) -> Expression:
         if _is_uniform(expression, self.k):
-            return splat(_exchanged(_exchanged(expression, self.n, n), self.k, first), LANES)
+            return splat(self._placed(expression, n, first), LANES)
         if isinstance(expression, tvm.ir.TensorLoad):
-            *outer, _ = (_exchanged(index, self.n, n) for index in expression.indices)
-            return expression.source[(*outer, lanes(first, LANES))]
-        if isinstance(expression, tirx.FloorMod):
-            kind = str(expression.ty.dtype)
-            return T.Ramp(tirx.const(0, kind), tirx.const(1, kind), LANES)
+            *outer, last = (self._placed(index, n, first) for index in expression.indices)
+            return expression.source[(*outer, lanes(last, LANES))]
+        if _stride(expression, self.k) == 1:
+            return T.Ramp(self._placed(expression, n, first), tirx.const(1, str(expression.ty.dtype)), LANES)
         if isinstance(expression, tirx.Cast):
             return T.Cast(f"{expression.ty.dtype}x{LANES}", self._vector(expression.value, n, first))
         if isinstance(expression, tvm.ir.Call):
             (value,) = expression.args
             return T.reinterpret(f"{expression.ty.dtype}x{LANES}", self._vector(value, n, first))
+        if isinstance(expression, tirx.Select):
+            # What chooses is the same for all eight.
+            parts = (self._vector(part, n, first) for part in (expression.true_value, expression.false_value))
+            return tirx.Select(self._placed(expression.condition, n, first), *parts)
         return type(expression)(self._vector(expression.a, n, first), self._vector(expression.b, n, first))
+
+    def _placed(self, expression: Expression, n: Expression, first: Expression) -> Expression:
+        return _exchanged(_exchanged(expression, self.n, n), self.k, first)
 
 
 def match_computed_matrix(expression: Expression, *, n: tirx.Var, k: tirx.Var) -> ComputedMatrix | None:
-    """The matrix whose element at [n, k] a float32 expression of bits is; None for what is not known."""
-    matrix = ComputedMatrix(expression=expression, n=n, k=k)
-    reads_bits = any(isinstance(part, tvm.ir.Call) for part in _all_parts(expression))
-    fits = str(expression.ty.dtype) == "float32" and reads_bits and _is_known(expression, n, k)
-    return matrix if fits else None
+    """The matrix whose element at [n, k] an expression of stored bits or integers is, a float; None for what is not
+    known."""
+    if str(expression.ty.dtype) not in FLOATS or not _reads_integers(expression) or not _is_known(expression, k):
+        return None
+    return ComputedMatrix(expression=float32(expression, 1), n=n, k=k)
 
 
-def _is_known(expression: Expression, n: tirx.Var, k: tirx.Var) -> bool:
+def _reads_integers(expression: Expression) -> bool:
+    return any(
+        isinstance(part, tvm.ir.Call)
+        or (isinstance(part, tvm.ir.TensorLoad) and str(part.source.dtype).startswith(("int", "uint")))
+        for part in _all_parts(expression)
+    )
+
+
+def _is_known(expression: Expression, k: tirx.Var) -> bool:
     if isinstance(expression, tvm.ir.TensorLoad):
-        *outer, last = expression.indices
-        if any(_uses(index, k) for index in outer):
-            return False
-        return not _uses(last, k) or last.same_as(k) or _divisor(last, tirx.FloorDiv, k) % LANES == 0
-    if isinstance(expression, tirx.FloorMod) and _uses(expression, k):
-        return _divisor(expression, tirx.FloorMod, k) == LANES
+        *outer, last = (_stride(index, k) for index in expression.indices)
+        return not any(outer) and None not in outer and last is not None
     if isinstance(expression, (tirx.IntImm, tirx.FloatImm)):
+        return True
+    if str(expression.ty.dtype) in ("int32", "int64") and _stride(expression, k) is not None:
         return True
     if isinstance(expression, tvm.ir.Call):
         called = str(getattr(expression.op, "name", ""))
-        return called == _REINTERPRET and len(expression.args) == 1 and _is_known(expression.args[0], n, k)
+        return called == _REINTERPRET and len(expression.args) == 1 and _is_known(expression.args[0], k)
     if isinstance(expression, tirx.Cast):
-        return _is_known(expression.value, n, k)
+        return _is_known(expression.value, k)
+    if isinstance(expression, tirx.Select):
+        chosen = (expression.true_value, expression.false_value)
+        return _is_uniform(expression.condition, k) and all(_is_known(part, k) for part in chosen)
     if isinstance(expression, _BINARY):
-        return _is_known(expression.a, n, k) and _is_known(expression.b, n, k)
+        return _is_known(expression.a, k) and _is_known(expression.b, k)
     return False
 
 
 def _is_uniform(expression: Expression, k: tirx.Var) -> bool:
     """Whether an expression is the same at eight neighbouring places."""
-    if isinstance(expression, tirx.FloorDiv) and _divisor(expression, tirx.FloorDiv, k) % LANES == 0:
-        return True
+    if isinstance(expression, _DIVISIONS):
+        return _stride(expression, k) == 0
+    if isinstance(expression, (tirx.LT, tirx.GE)) and _is_multiple(expression.b, k) and _is_multiple(expression.a, k):
+        return not _uses(expression.b, k) and _stride(expression.a, k) is not None
     return not expression.same_as(k) and all(_is_uniform(part, k) for part in _parts(expression))
 
 
-def _divisor(expression: Expression, kind: Any, k: tirx.Var) -> int:
-    """d where `expression` is k // d (or k % d); else 1."""
-    fits = isinstance(expression, kind) and expression.a.same_as(k) and isinstance(expression.b, tirx.IntImm)
-    return int(expression.b) if fits else 1
+def _stride(index: Expression, k: tirx.Var) -> int | None:
+    """By how much an index grows with k, from a multiple of eight on and for eight places: 0 or 1; else None."""
+    if index.same_as(k):
+        return 1
+    if not _uses(index, k):
+        return 0
+    if isinstance(index, tirx.Cast):
+        return _stride(index.value, k)
+    if not isinstance(index, (tirx.Add, tirx.Sub, tirx.Mul, *_DIVISIONS)):
+        return None
+    left, right = _stride(index.a, k), _stride(index.b, k)
+    if left is None or right is None:
+        return None
+    if isinstance(index, tirx.Add):
+        return left + right if left + right < 2 else None
+    if isinstance(index, tirx.Sub):
+        return left if right == 0 else None
+    if isinstance(index, tirx.Mul) or left == 0:
+        return 0 if left == right == 0 else None
+    whole = isinstance(index.b, tirx.IntImm) and int(index.b) % LANES == 0 and _is_multiple(index.a, k)
+    return (1 if isinstance(index, tirx.FloorMod) else 0) if whole else None
+
+
+def _is_multiple(index: Expression, k: tirx.Var) -> bool:
+    """Whether an index is a multiple of eight where k is."""
+    if isinstance(index, tirx.IntImm):
+        return int(index) % LANES == 0
+    if isinstance(index, tirx.Cast):
+        return _is_multiple(index.value, k)
+    if isinstance(index, (tirx.Add, tirx.Sub, tirx.FloorMod)):
+        return _is_multiple(index.a, k) and _is_multiple(index.b, k)
+    if isinstance(index, tirx.Mul):
+        return _is_multiple(index.a, k) or _is_multiple(index.b, k)
+    return bool(index.same_as(k))
 
 
 def _uses(expression: Expression, variable: tirx.Var) -> bool:
@@ -125,6 +182,8 @@ def _parts(expression: Expression) -> list[Expression]:
         return list(expression.indices)
     if isinstance(expression, tvm.ir.Call):
         return list(expression.args)
+    if isinstance(expression, tirx.Select):
+        return [expression.condition, expression.true_value, expression.false_value]
     names = ("value",) if isinstance(expression, tirx.Cast) else ("a", "b")
     return [getattr(expression, name) for name in names if hasattr(expression, name)]
 

@@ -3,8 +3,8 @@
     C[t, j, n] += x[source, k] * W[experts[t, j], n, k]
 
 Rows are counted by a token `t` and the number `j` of one of its `choices`. `source` is `numbers[t, j] // choices`, or
-`t`; or x has the rows of C, x[t, j, k]. W is as in `matmul_pattern`, with the experts as its first axis. Whatever order
-the experts are in, rows of one expert that are next to each other can share its matrix: a run.
+`t`; or x has the rows of C, x[t, j, k]. W is as in `matmul_pattern`, with the experts as the first axis of what is
+stored. Whatever order the experts are in, rows of one expert that are next to each other can share its matrix: a run.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from tvm import tirx
 
 from mlcbuild.compiler.kernels.blocks import inline_all, plain_blocks
 from mlcbuild.compiler.kernels.building import Buffer, Expression
+from mlcbuild.compiler.kernels.computed_matrix import ComputedMatrix, match_computed_matrix
 from mlcbuild.compiler.kernels.matmul_pattern import (
     MatrixProduct,
     PackedMatrix,
@@ -51,7 +52,7 @@ class ExpertProduct:
     numbers: tirx.Var | None
     x_has_rows: bool  # x[t, j, k]
     experts: tirx.Var
-    matrix: tirx.Var | PackedMatrix
+    matrix: tirx.Var | PackedMatrix | ComputedMatrix
     output: tirx.Var
     tokens: int | Expression
     choices: int
@@ -71,6 +72,8 @@ class ExpertProduct:
     def words_and_scales(self) -> list[Buffer]:
         """The buffers that matrices are read of."""
         matrix = self.matrix
+        if isinstance(matrix, ComputedMatrix):
+            return [buffer for buffer in matrix.buffers if not buffer.same_as(self.experts)]
         return [matrix.words, matrix.scales] if isinstance(matrix, PackedMatrix) else [matrix]
 
     def expert(self, row: Expression) -> Expression:
@@ -89,6 +92,8 @@ class ExpertProduct:
 
     def matrix_of(self, expert: Expression) -> Any:
         """One expert's matrix."""
+        if isinstance(self.matrix, ComputedMatrix):
+            return self.matrix.of_expert(self.experts, expert)
         expert = expert.astype("int64")
         if not isinstance(self.matrix, PackedMatrix):
             return ExpertMatrix(self.matrix, expert)
@@ -159,7 +164,11 @@ def match_expert_product(func: tirx.PrimFunc) -> ExpertProduct | None:
         return None
     x, matrix = without_casts(factors.a), without_casts(factors.b)
     expert = _expert(matrix, n)
-    found = None if expert is None else match_matrix(matrix, n=n, k=k, expert=expert)
+    found: tirx.Var | PackedMatrix | ComputedMatrix | None = None
+    if expert is not None:
+        found = match_matrix(matrix, n=n, k=k, expert=expert)
+        if found is None:
+            found = match_computed_matrix(matrix, n=n, k=k)
     experts = None if expert is None else _loaded(expert, (token, choice))
     if found is None or experts is None or not isinstance(x, tvm.ir.TensorLoad) or not x.indices[-1].same_as(k):
         return None

@@ -30,6 +30,20 @@ def read_bits(bits: Expression, of: Minifloat) -> Expression:
     return half * tirx.const(2.0 ** (_HALF_BIAS - of.bias), "float32") if of.bias != _HALF_BIAS else half
 
 
+def read_highest_bits(word: Expression, of: Minifloat) -> Expression:
+    """The float32 that the highest bits of a uint32 stand for, whatever the others are. NaN is not told apart.
+
+    Shifted as a signed integer, the word has its sign where a float16 in its upper half has it, and its exponent and
+    mantissa too: half of the operations of `read_bits` on what was shifted down.
+    """
+    down = _HALF_BITS - 1 - _HALF_MANTISSA - (of.bits - 1 - of.mantissa_bits)
+    shifted = tirx.reinterpret("uint32", tirx.reinterpret("int32", word) >> tirx.const(down, "int32"))
+    mask = 1 << 31 | ((1 << (of.bits - 1)) - 1) << (32 - of.bits - down)
+    bits = ((shifted & tirx.const(mask, "uint32")) >> tirx.const(16, "uint32")).astype("uint16")
+    half = tirx.reinterpret("float16", bits).astype("float32")
+    return half * tirx.const(2.0 ** (_HALF_BIAS - of.bias), "float32") if of.bias != _HALF_BIAS else half
+
+
 def read(element: Expression, of: Minifloat) -> Expression:
     """The float32 that an element of a buffer of the type stands for."""
     return read_bits(tirx.reinterpret("uint8", element), of)

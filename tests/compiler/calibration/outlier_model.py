@@ -158,10 +158,16 @@ def write_shard(folder: Path, tensors: Mapping[str, Array]) -> Path:
 
 def restored(folder: Path, shard: Path, quantization: str, *, parameters: str) -> dict[str, Array]:
     """The tensors that a quantized shard stands for."""
-    scheme = schemes.scheme(quantization)
+    weights = stored(shard, quantization, parameters=folder / parameters)
+    return schemes.restored(CONFIG, schemes.scheme(quantization), weights)
+
+
+def stored(shard: Path, quantization: str, *, parameters: Path) -> dict[str, Array]:
+    """What Quantize stores of a shard."""
+    scheme, folder = schemes.scheme(quantization), parameters.parent
     quantize.run(
         shard=shard,
-        parameters=folder / parameters,
+        parameters=parameters,
         shard_out=folder / "out.bin",
         records=folder / "records.json",
         scheme=scheme,
@@ -172,7 +178,7 @@ def restored(folder: Path, shard: Path, quantization: str, *, parameters: str) -
     for record in json.loads((folder / "records.json").read_text())["records"]:
         part = data[record["byteOffset"] : record["byteOffset"] + record["nbytes"]]
         weights[record["name"]] = np.frombuffer(part, dtype_of(record["dtype"])).reshape(record["shape"])
-    return schemes.restored(CONFIG, scheme, weights)
+    return weights
 
 
 def calibrated(folder: Path, shard: Path, scales: Path, quantization: str) -> dict[str, Array]:

@@ -39,9 +39,9 @@ def restoring(scheme: Float4Scheme, *shape: int) -> tirx.PrimFunc:
 
     def element(*place: tirx.Var) -> tirx.Expr:
         *row, column = place
-        shift = (column % PER_WORD * E2M1.bits).astype(WORD_DTYPE)
-        code = tirx.bitwise_and(tirx.shift_right(words[(*row, column // PER_WORD)], shift), tirx.const(15, WORD_DTYPE))
-        value = minifloat_kernels.read_bits(code, E2M1)
+        # 28 minus the place of its bits, which are multiples of four: an unsigned vector is never subtracted from one.
+        shift = (column % PER_WORD * E2M1.bits).astype(WORD_DTYPE) ^ tirx.const(32 - E2M1.bits, WORD_DTYPE)
+        value = minifloat_kernels.read_highest_bits(words[(*row, column // PER_WORD)] << shift, E2M1)
         scale = scales[(*row, column // scheme.group_size)]
         if not scheme.has_global_scale:
             return (value * minifloat_kernels.read_power(scale)).astype(scheme.model_dtype)

@@ -247,18 +247,27 @@ def _multiply_some(
         for line in sums:
             for total in line:
                 store(total, splat(T.float32(0), LANES), whole)
-        with loop(product.k // LANES) as step:
-            k = step * LANES
-            weights = [T.bind(tile.at(part * matrix_rows + column, k)) for column in range(matrix_rows)]
-            for vector, line in enumerate(sums):
-                values = T.bind(_x(product, x, row + vector, lanes(k, LANES)))
-                for weight, total in zip(weights, line, strict=True):
-                    store(total, total[whole] + values * weight, whole)
+        together = _together(tile, product.k)
+        with loop(product.k // (LANES * together)) as step:
+            for place in range(together):
+                k = (step * together + place) * LANES
+                weights = [T.bind(tile.at(part * matrix_rows + column, k)) for column in range(matrix_rows)]
+                for vector, line in enumerate(sums):
+                    values = T.bind(_x(product, x, row + vector, lanes(k, LANES)))
+                    for weight, total in zip(weights, line, strict=True):
+                        store(total, total[whole] + values * weight, whole)
         for vector, line in enumerate(sums):
             for column, total in enumerate(line):
                 indices = product.output_at(row + vector, tile.first + part * matrix_rows + column)
                 value = horizontal_sum(total, LANES)
                 store(product.output, T.Cast(str(product.output.dtype), value), *indices)
+
+
+def _together(tile: _Tile, k: int) -> int:
+    """How many vectors of a row are read in a step: of a matrix whose elements are computed as they are used, those of
+    a group, whose scale is then computed once."""
+    is_computed = tile.restored is None and isinstance(tile.product.matrix, ComputedMatrix)
+    return largest_divisor(k // LANES, 4) if is_computed else 1
 
 
 def _x(product: MatrixProduct, x: Buffer | None, row: Expression, k: Expression) -> Expression:
