@@ -37,6 +37,7 @@ PARTS: Mapping[str, np.dtype[Any]] = {
 }
 """Types of what quantized weights are made of."""
 _READABLE: Mapping[str, np.dtype[Any]] = {**STORAGE, **PARTS}
+_PIECE = 1 << 22  # elements that are converted together, so that temporaries of a large embedding stay small
 
 
 # Types that NumPy has of ml_dtypes.
@@ -103,20 +104,26 @@ class Tensor:
 
         Raises StageError for a number that is not finite, or not once it is rounded.
         """
-        if self.description.dtype == "bfloat16":
-            wide: Array = (self.data.astype(np.uint32) << 16).view(np.float32)
-        else:
-            wide = self.data
-        with np.errstate(over="ignore"):
-            numbers = wide.astype(dtype_of(dtype), copy=False)
-        if not np.isfinite(numbers).all():
-            position = np.unravel_index(int(np.argmin(np.isfinite(numbers))), numbers.shape)
-            place = ", ".join(str(int(index)) for index in position)
-            raise StageError(
-                f"the tensor {self.description.name} holds {float(wide[position])} at ({place}), "
-                f"which is not a finite {dtype}"
-            )
-        return numbers
+        kind, source = dtype_of(dtype), self.data.reshape(-1)
+        numbers = source if source.dtype == kind else np.empty(source.shape, kind)
+        for begin in range(0, source.size, _PIECE):
+            piece = slice(begin, begin + _PIECE)
+            wide: Array = source[piece]
+            if self.description.dtype == "bfloat16":
+                wide = (wide.astype(np.uint32) << 16).view(np.float32)
+            if numbers is not source:
+                with np.errstate(over="ignore"):
+                    numbers[piece] = wide.astype(kind)
+            finite = np.isfinite(numbers[piece])
+            if not finite.all():
+                first = int(np.argmin(finite))
+                position = np.unravel_index(begin + first, self.data.shape)
+                place = ", ".join(str(int(index)) for index in position)
+                raise StageError(
+                    f"the tensor {self.description.name} holds {float(wide[first])} at ({place}), "
+                    f"which is not a finite {dtype}"
+                )
+        return numbers.reshape(self.data.shape)
 
 
 def bfloat16_bits(numbers: Array) -> Array:
