@@ -83,7 +83,10 @@ def test_a_way_to_share_the_work_that_is_none_is_refused() -> None:
 
 @needs_gxx
 @pytest.mark.parametrize("batch_first", [False, True])
-@pytest.mark.parametrize(("n", "k", "rows"), [(64, 512, 1), (64, 512, 3), (40, 96, 8), (136, 256, 9), (160, 576, 70)])
+@pytest.mark.parametrize(
+    ("n", "k", "rows"),
+    [(64, 512, 1), (64, 512, 3), (40, 96, 8), (136, 256, 9), (160, 576, 16), (160, 576, 70), (8200, 32, 11)],
+)
 def test_a_packed_matrix_times_any_number_of_vectors_is_right(
     tmp_path: Path, n: int, k: int, rows: int, batch_first: bool
 ) -> None:
@@ -103,7 +106,7 @@ def test_a_packed_matrix_times_any_number_of_vectors_is_right(
 
 
 @needs_gxx
-@pytest.mark.parametrize(("n", "k", "rows"), [(136, 128, 9), (128, 192, 64), (200, 64, 70)])
+@pytest.mark.parametrize(("n", "k", "rows"), [(136, 128, 17), (128, 192, 64), (200, 64, 70)])
 @pytest.mark.parametrize("batch_first", [False, True])
 def test_warpgroups_multiply_tiles_right(tmp_path: Path, n: int, k: int, rows: int, batch_first: bool) -> None:
     """But for the instructions themselves, which `tests.gpu.parity` runs on a GPU."""
@@ -191,17 +194,17 @@ def test_the_number_of_vectors_chooses_the_kernel(tmp_path: Path) -> None:
     scheduled = schedule_matmul(packed_product(64, 256, None, dtype="float16", out_dtype="float32"), TARGET)
     assert scheduled is not None
     started = []
-    for rows in (1, 2, 8, 9, 65):
+    for rows in (1, 2, 8, 9, 16, 17, 65):
         arrays = [
             *packed_arrays(64, 256, rows, dtype="float16", bits=4, group=32),
             np.zeros((1, rows, 64), np.float32),
         ]
         (launch,) = cuda_emulation.launches(scheduled, arrays)[1]
         started.append((launch.function, launch.grid))
-    one, two, eight, nine, more = started
-    assert two == eight
-    assert len({one[0], two[0], nine[0]}) == 3
-    assert (nine[0], nine[1], more[1]) == (more[0], (1, 1, 1), (1, 2, 1))
+    one, two, eight, nine, sixteen, seventeen, more = started
+    assert (two, nine) == (eight, sixteen)
+    assert len({one[0], two[0], nine[0], more[0]}) == 4
+    assert (seventeen[0], seventeen[1], more[1]) == (more[0], (1, 1, 1), (1, 2, 1))
 
 
 @pytest.mark.parametrize(

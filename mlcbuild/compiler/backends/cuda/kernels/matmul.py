@@ -39,7 +39,10 @@ class _Way:
 def _ways(product: MatrixProduct, architecture: str) -> list[_Way]:
     """The kernels of a product, that for the fewest vectors first."""
     early = dependent_launch.begins_early(architecture)
-    ways = [_Way(most=few_vectors.MOST, body=lambda: few_vectors.multiply_few(product))]
+    ways = [
+        _Way(most=vectors, body=partial(few_vectors.multiply_few, product, vectors=vectors))
+        for vectors in few_vectors.SIZES
+    ]
     if gemv.fits(product):
         ways.insert(0, _Way(most=1, body=lambda: gemv.multiply_one(product, gemv.shape_for(product), early=early)))
     if architecture != tile_product.ARCHITECTURE or not tile_product.fits(product):
