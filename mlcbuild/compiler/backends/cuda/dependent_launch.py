@@ -1,9 +1,13 @@
 """Kernels that are launched before the one in front of them has ended, and wait for it themselves.
 
-That is CUDA's programmatic dependent launch, which GPUs have from sm_90 on: a kernel's blocks take the places that
-become free as its predecessor runs out, and what is done before the wait overlaps with that. Between two kernels of a
-decoding step there is otherwise a microsecond or more in which nothing runs. A kernel may only be launched so if all of
-its device functions wait; each of them then waits for everything before it, as those before it have waited as well.
+That is CUDA's programmatic dependent launch, which GPUs have from sm_90 on: a kernel is launched as the last blocks of
+its predecessor exit, and waits until what these have written is there. Between two kernels of a decoding step there is
+otherwise a microsecond or more in which nothing runs. A kernel may only be launched so if all of its device functions
+wait; each of them then waits for everything before it, as those before it have waited as well.
+
+No kernel says that its successor may begin before that (`griddepcontrol.launch_dependents`). Blocks of several kernels
+then wait on the multiprocessors, the next kernel's get what places are left, some multiprocessors many and others none,
+and a batch of 16 takes a quarter longer on an H200.
 """
 
 from __future__ import annotations
@@ -18,11 +22,8 @@ from mlcbuild.errors import InternalError
 
 _FIRST_ARCHITECTURE = 90
 TAG = "tirx.use_programtic_dependent_launch"  # TVM's spelling
-LET_BEGIN, WAIT = "mlcbuild_let_dependents_begin", "mlcbuild_wait_for_inputs"
-DEFINITIONS = {
-    LET_BEGIN: 'asm volatile("griddepcontrol.launch_dependents;");',
-    WAIT: 'asm volatile("griddepcontrol.wait;" ::: "memory");',
-}
+WAIT = "mlcbuild_wait_for_inputs"
+WAIT_BODY = 'asm volatile("griddepcontrol.wait;" ::: "memory");'
 # It lets the compiler load by the non-coherent path, and above the wait, what the kernel in front still writes.
 _UNALIASED = " __restrict__"
 _DYNAMIC_MEMORY = "tirx.use_dyn_shared_memory"  # the last, where there is one: its argument is
@@ -50,15 +51,10 @@ def launched_early(text: str, functions: Sequence[DeviceFunction]) -> tuple[str,
     for heading, body in zip(definitions[::2], definitions[1::2], strict=True):
         pieces += [
             heading.replace(_UNALIASED, ""),
-            "" if f"{WAIT}(" in body else f"  {LET_BEGIN}();\n  {WAIT}();\n",
+            "" if f"{WAIT}(" in body else f"  {WAIT}();\n",
             body,
         ]
-    known = [name for name in DEFINITIONS if f"void {name}(" in first]
-    head = [
-        f"__device__ __forceinline__ void {name}() {{ {DEFINITIONS[name]} }}\n"
-        for name in DEFINITIONS
-        if name not in known
-    ]
+    head = [] if f"void {WAIT}(" in first else [f"__device__ __forceinline__ void {WAIT}() {{ {WAIT_BODY} }}\n"]
     return "".join([*head, *pieces]), tuple(map(_early, functions))
 
 

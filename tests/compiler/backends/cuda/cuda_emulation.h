@@ -213,7 +213,6 @@ static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
 }
 
 // Device functions of ours.
-static inline void mlcbuild_let_dependents_begin() {}
 static inline void mlcbuild_wait_for_inputs() {}
 static inline void mlcbuild_load_once(void* to, const void* source) { memcpy(to, source, 16); }
 static inline void mlcbuild_load16(void* to, const void* source) { memcpy(to, source, 16); }

@@ -31,7 +31,7 @@ def _text(*bodies: str) -> str:
 def test_functions_wait_first_unless_they_say_themselves_where() -> None:
     text, _ = dependent_launch.launched_early(_text("", "  x += 1;\n" + WAIT), [_function("f0"), _function("f1")])
     first, second = (text.split(f"{name}(int* x) {{\n")[1] for name in ("f0", "f1"))
-    assert first.startswith("  mlcbuild_let_dependents_begin();\n" + WAIT + "  if (x)")
+    assert first.startswith(WAIT + "  if (x)")
     assert second.startswith("  x += 1;\n" + WAIT + "  if (x)")
     assert text.count(WAIT) == 2
 
@@ -48,8 +48,7 @@ def test_the_instructions_are_defined_once(defined: bool) -> None:
     if defined:
         given = "__device__ __forceinline__ void mlcbuild_wait_for_inputs() { }\n" + given
     text, _ = dependent_launch.launched_early(given, [_function("f0")])
-    for name in ("mlcbuild_wait_for_inputs", "mlcbuild_let_dependents_begin"):
-        assert text.count(f"__device__ __forceinline__ void {name}()") == 1
+    assert text.count("__device__ __forceinline__ void mlcbuild_wait_for_inputs()") == 1
     assert text.index("void mlcbuild_wait_for_inputs") < text.index('extern "C"')
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import tvm.tirx.script.builder as T  # noqa: N812
 
-from mlcbuild.compiler.backends.cuda.dependent_launch import DEFINITIONS
+from mlcbuild.compiler.backends.cuda.dependent_launch import WAIT, WAIT_BODY
 
 Expression = Any
 Buffer = Any
@@ -185,9 +185,8 @@ def from_lane_xor(value: Expression, mask: int) -> Expression:
 
 
 def wait_for_inputs() -> None:
-    """Lets the kernel behind this one begin, and waits for those before it: `backends.cuda.dependent_launch`."""
-    for name, body in DEFINITIONS.items():
-        _call(name, "()", body)
+    """Waits for the kernels before this one: `backends.cuda.dependent_launch`."""
+    _call(WAIT, "()", WAIT_BODY)
 
 
 def synchronize() -> None:
