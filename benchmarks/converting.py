@@ -12,8 +12,8 @@ written. In turn, `--rounds` times, the checkpoint becomes weights
 - and by a build after the bytes of one tensor were changed.
 
 Whether all have stored the same number of bytes is checked. It prints the seconds of all rounds, ratios of their
-medians, which actions ran for the changed tensor, and the memory of the largest action beside what the issue of a shard
-allows: twice the largest tensor in float32, and a shard. The machine must be quiet, and the files are in the operating
+medians, how many actions ran for the changed tensor, and the memory of the largest action, beside twice the largest
+tensor in float32 and a shard, which it should stay below. The machine must be quiet, and the files are in the operating
 system's cache as far as they fit, for all alike.
 """
 
