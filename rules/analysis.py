@@ -95,6 +95,7 @@ def analyse(
     needs: dict[Label, tuple[Label, ...]] = {}
     listings: dict[Label, FilesInfo] = {}
     observer = Observer(workspace.settings.root, known=workspace.observed.looked_for)
+    observer.will_read(*(file.path for file in workspace.settings.rules))
 
     def source_files(label: Label) -> FilesInfo:
         if label not in listings:

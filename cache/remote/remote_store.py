@@ -204,8 +204,9 @@ class RemoteStore:
             store=store,
             replace=self._policy.replaces or key in self._stale,
         )
+        recoveries = self._upload_queue.recoveries
         if server.is_off(Access.WRITE):
-            self._upload_queue.keep(request)
+            self._upload_queue.keep(request, recoveries=recoveries)
         else:
             self._upload_queue.put(request)
 

@@ -39,7 +39,7 @@ class UploadQueue:
         self._changed = threading.Condition()
         self._waiting = 0
         self._kept: list[UploadRequest] = []
-        self._retries = 0
+        self._recoveries = 0
         self._is_closed = False
 
     @property
@@ -55,19 +55,25 @@ class UploadQueue:
             self._waiting += 1
         self._threads.run(lambda: self._deliver(request))
 
-    def keep(self, request: UploadRequest) -> None:
-        """Add an upload that waits for `retry`."""
+    @property
+    def recoveries(self) -> int:
+        """How often `retry` was called."""
+        return self._recoveries
+
+    def keep(self, request: UploadRequest, *, recoveries: int) -> None:
+        """Add an upload that waits for `retry`, or is sent at once if that was called since there were so many
+        `recoveries`."""
         with self._changed:
-            if self._is_closed:
-                self._tally.add(uploads_dropped=1)
-            else:
+            if self._recoveries == recoveries and not self._is_closed:
                 self._kept.append(request)
+                return
+        self.put(request)
 
     def retry(self) -> None:
         """Send what has failed before. Returns at once."""
         with self._changed:
             kept, self._kept = self._kept, []
-            self._retries += 1
+            self._recoveries += 1
         for request in kept:
             self.put(request)
 
@@ -118,7 +124,7 @@ class UploadQueue:
     def _deliver(self, request: UploadRequest) -> None:
         if self._is_closed:
             return  # It was counted when the queue was closed.
-        retries = self._retries
+        recoveries = self._recoveries
         error: MlcbuildError | None = None
         try:
             self._send(request)
@@ -132,12 +138,12 @@ class UploadQueue:
                 return
             # One request of this upload may have been the trial that showed that the server is back, while the others
             # were refused: `retry` has come before the upload failed, and would not come again.
-            is_late = is_kept and self._retries != retries
-            if not is_late:
+            has_recovered = is_kept and self._recoveries != recoveries
+            if not has_recovered:
                 self._waiting -= 1
                 self._kept += [request] if is_kept else []
                 self._changed.notify_all()
-        if is_late:
+        if has_recovered:
             self._threads.run(lambda: self._deliver(request))
         if error is not None and not is_kept:
             self._tally.add(uploads_dropped=1)

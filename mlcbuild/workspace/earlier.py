@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mlcbuild.workspace.loader import LoadedWorkspace
 
 _MOST_LOADS = 8
-_MEANT = tuple(field.name for field in fields(Target) if field.name not in ("origin", "elsewhere"))
+_COMPARED_FIELDS = tuple(field.name for field in fields(Target) if field.name not in ("origin", "elsewhere"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,5 +73,10 @@ def _as_others_see(target: Target) -> tuple[object, ...]:
 
 
 def _is_same(before: Target | None, now: Target) -> bool:
-    """Whether a target has not changed, wherever it is written."""
-    return before is now or (before is not None and all(getattr(before, name) == getattr(now, name) for name in _MEANT))
+    """Whether a target has not changed, wherever it is written. Tables in another order are not the same, nor are 1 and
+    true: rules may tell them apart."""
+    return before is now or (before is not None and _compared(before) == _compared(now))
+
+
+def _compared(target: Target) -> str:
+    return repr([getattr(target, name) for name in _COMPARED_FIELDS])

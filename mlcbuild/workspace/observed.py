@@ -32,7 +32,7 @@ class ObservedPaths:
         return self.read.union(self.looked_for)
 
     def with_newer(self, newer: ObservedPaths) -> ObservedPaths:
-        """These, and what somebody observed who took something over from whoever observed these."""
+        """The union; of a path that both have a kind of, the newer one."""
         return ObservedPaths(read=self.read | newer.read, looked_for={**self.looked_for, **newer.looked_for})
 
 

@@ -175,6 +175,21 @@ def test_an_edit_reads_its_package_and_analyses_what_needs_the_edited_targets(
         assert work.of(world) == ([], [])
 
 
+def test_a_table_in_another_order_is_another_value(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first pattern that fits a name decides its scheme."""
+    one, other = '"model.layers.0.*" = "q0f32"', '"model.layers.*" = "q8f32_1"'
+    table = f'{{ default = "q4f32_1", {one}, {other} }}'
+    replace(world, "models/BUILD.toml", '"q4f32_1"', table)
+    settle(world, "aquery", "//...")
+    replace(world, "models/BUILD.toml", f"{one}, {other}", f"{other}, {one}")
+    time.sleep(2 * RACY_SECONDS)
+    work = Work(monkeypatch)
+    told = world.mlcbuild("aquery", "//...")
+    assert work.targets
+    shutil.rmtree(world.root / ".mlcbuild/snapshots")
+    assert told == world.mlcbuild("aquery", "//...")
+
+
 def test_two_edits_between_two_analyses_are_both_seen(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     settle(world, "aquery", "//...")
     for path, old, new in (

@@ -59,3 +59,15 @@ def test_an_upload_that_failed_waits_until_the_server_is_back(tmp_path: Path) ->
     uploads.retry()
     wait_for(lambda: len(attempts) == 2 and not uploads.waiting)
     assert uploads.drain(1.0, lambda _: None) == (0, 0)
+
+
+def test_an_upload_for_a_server_that_has_come_back_meanwhile_is_sent_at_once(tmp_path: Path) -> None:
+    attempts: list[UploadRequest] = []
+    uploads = UploadQueue(attempts.append, threads=ThreadPool(1, "test"), tally=Tally(), failed=lambda _: None)
+    request, before = _request(tmp_path), uploads.recoveries
+    uploads.keep(request, recoveries=before)
+    assert not attempts
+    uploads.retry()
+    wait_for(lambda: attempts == [request])
+    uploads.keep(request, recoveries=before)
+    wait_for(lambda: attempts == [request, request])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import json
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING
 from mlcbuild.cli.arguments.options import STATE_DIRECTORY
 from mlcbuild.cli.workspace.snapshots import Earlier, Snapshots
 from mlcbuild.errors import UsageError, WorkspaceError
-from mlcbuild.regular_files import read_regular
 from mlcbuild.workspace.configuration import DEFAULT_CONFIGURATION
 from mlcbuild.workspace.packages import BUILD_FILE
 from mlcbuild.workspace.settings import WorkspaceSettings, find_root, load_settings, package_of
@@ -98,20 +96,12 @@ class OpenWorkspace:
             return self._analyse(loaded, records, None)
         labels = [list(map(str, found)) for found in (loaded.requested, sorted(loaded.named))]
         made_of = hashlib.sha256(json.dumps([loaded.digest, *labels]).encode()).hexdigest() if loaded.digest else None
-        request = ("analyse", loaded.request, asked, bool(loaded.named), self._rules_digest(), str(records.root))
+        request = ("analyse", loaded.request, asked, bool(loaded.named), str(records.root))
 
         def make(earlier: Earlier[Analysis] | None) -> Analysis:
             return self._analyse(loaded, records, earlier)
 
         return self._snapshots.recall(request, make, made_of=made_of)[0]
-
-    def _rules_digest(self) -> str:
-        """Of the workspace's own rules."""
-        hasher = hashlib.sha256()
-        for file in self.settings.rules:
-            with contextlib.suppress(OSError):
-                hasher.update(hashlib.sha256(read_regular(self.root / file.path)).digest())
-        return hasher.hexdigest()
 
     @property
     def _snapshots(self) -> Snapshots:

@@ -56,7 +56,7 @@ Value = TypeVar("Value", "LoadedWorkspace", "Analysis")
 class Earlier(Generic[Value]):
     """A snapshot of an equal request. Its value was decided by files that may have changed since, or by another value.
 
-    `changed` are the paths that it read and that are not the same now. Of what it looked for, all kinds are.
+    `changed` are the paths that it read and that are not the same now. Kinds of what it looked for are unchanged.
     """
 
     head: Mapping[str, Any]
