@@ -23,7 +23,7 @@ from mlcbuild.runtime.tokenizer import PackageTokenizer
 @dataclass(frozen=True, kw_only=True)
 class GenerationStatistics:
     """Tokens and seconds of a generation. Of the prompt's tokens, `kept_tokens` were in the cache already. The first
-    new token comes of the prefill; the others are decoded."""
+    new token comes of the prefill; the others are decoded. Seconds are those of passes and of choosing tokens."""
 
     prompt_tokens: int
     kept_tokens: int = 0
@@ -120,6 +120,8 @@ class Generation:
     def _generate(self) -> Iterator[str]:
         start = time.perf_counter()
         token = self._chosen(self._prefill())
+        if token is None:
+            self._engine.machine.device.sync()
         self._prefill_seconds = time.perf_counter() - start
         while token is not None:
             if piece := self.answer.add(token):

@@ -16,7 +16,7 @@ from mlcbuild.errors import LocalEnvironmentError, UsageError
 from mlcbuild.runtime.bench.device_speed import copied_bytes_a_second, operations_a_second
 from mlcbuild.runtime.bench.measuring import call_times, check, measure
 from mlcbuild.runtime.bench.random_weights import random_weights
-from mlcbuild.runtime.bench.workload import Phase, Workload
+from mlcbuild.runtime.bench.workload import Phase, Speed, Workload
 from mlcbuild.runtime.devices import kind_of
 from mlcbuild.runtime.engine import Engine
 from mlcbuild.runtime.measuring.device import measuring_device
@@ -26,7 +26,7 @@ from mlcbuild.runtime.model import Model
 @dataclass(frozen=True, kw_only=True)
 class BenchOptions:
     """`prompts` are lengths of prefills, for each of `batches`; `tokens` are the steps of a decoding after `context`
-    tokens, 0 for none. `kernels` asks where the time goes; `svg` is a file for the chart of that."""
+    tokens, 0 for none. `kernels` asks for tables of where the time goes; `svg` is a file for the chart of that."""
 
     batches: tuple[int, ...]
     prompts: tuple[int, ...]
@@ -61,10 +61,13 @@ def bench(subject: Subject, given: BenchOptions, output: OutputFormat, options: 
         for workload in workloads:
             check(model, workload)
         device = _device(model, subject.library, given.threads)
-        measured = []
+        speeds = []
         for number, workload in enumerate(workloads):
             progress("measuring", number, len(workloads))
-            measured.append(_measured(model, workload, subject, given))
+            rounds = given.rounds if workload.phase is Phase.PREFILL else workload.tokens
+            speeds.append(measure(model, workload, rounds=rounds))
+        # Last, since TVM goes on to tell of every call, which takes its time, for as long as the library is loaded.
+        measured = [_measured(model, speed, subject, given) for speed in speeds]
     weights = "its own" if subject.package else "random"
     report = Report(title=subject.title, weights=weights, device=device, measured=tuple(measured))
     if given.svg is not None:
@@ -72,12 +75,11 @@ def bench(subject: Subject, given: BenchOptions, output: OutputFormat, options: 
     if output is OutputFormat.JSON:
         print_document(report)
     else:
-        print_report(report, options)
+        print_report(report, options, kernels=given.kernels)
 
 
-def _measured(model: Model, workload: Workload, subject: Subject, given: BenchOptions) -> Measured:
-    speed = measure(model, workload, rounds=given.rounds if workload.phase is Phase.PREFILL else workload.tokens)
-    calls = call_times(model, workload) if given.kernels else ()
+def _measured(model: Model, speed: Speed, subject: Subject, given: BenchOptions) -> Measured:
+    calls = call_times(model, speed.workload) if given.kernels or given.svg else ()
     return Measured(speed=speed, kernels=tuple(kernel_times(calls, subject.descriptions)), replay=replay_seconds(calls))
 
 
@@ -114,6 +116,6 @@ def _write(path: Path, chart: str) -> None:
 def numbers(given: str, *, option: str) -> tuple[int, ...]:
     """`1,8` as numbers. Raises UsageError for anything else."""
     parts = [part.strip() for part in given.split(",") if part.strip()]
-    if not all(part.isdigit() and int(part) > 0 for part in parts):
+    if not parts or not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise UsageError(f"{option} {given}: not a list of numbers", advice=(f"for example {option} 1,8",))
     return tuple(map(int, parts))

@@ -71,7 +71,7 @@ def document(report: Report) -> dict[str, object]:
     }
 
 
-def print_report(report: Report, options: GlobalOptions) -> None:
+def print_report(report: Report, options: GlobalOptions, *, kernels: bool = True) -> None:
     style = options.style(sys.stdout)
     device = report.device
     threads = f", {text.plural(device.threads, 'thread')}" if device.threads else ""
@@ -88,7 +88,7 @@ def print_report(report: Report, options: GlobalOptions) -> None:
             f" {each.speed.tokens_a_second:>10,.1f}"
         )
     for each in report.measured:
-        if each.kernels:
+        if each.kernels and kernels:
             print()
             _print_kernels(each, device.copied, options)
 

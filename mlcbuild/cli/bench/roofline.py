@@ -29,15 +29,17 @@ def roofline_svg(report: Report) -> str:
     roof = report.device.operations or max(
         (kernel.operations / kernel.seconds for _, kernel, _ in points), default=1e12
     )
-    axes = _Axes(points=[(_intensity(kernel), kernel.operations / kernel.seconds) for _, kernel, _ in points], top=roof)
     corner = roof / report.device.copied
+    shown = [(_intensity(kernel), kernel.operations / kernel.seconds) for _, kernel, _ in points]
+    axes = _Axes(points=[*shown, (corner, roof)], top=roof)
+    begin = max(axes.left, axes.low / report.device.copied)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="sans-serif" '
         'font-size="12">',
         f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#ffffff"/>',
         f'<text x="{_MARGIN}" y="24" font-size="15">{escape(report.title)} on {escape(report.device.name)}</text>',
         *axes.grid(),
-        axes.line([(axes.left, axes.left * report.device.copied), (corner, roof), (axes.right, roof)]),
+        axes.line([(begin, begin * report.device.copied), (corner, roof), (axes.right, roof)]),
     ]
     for number, kernel, share in points:
         x, y = axes.place(_intensity(kernel), kernel.operations / kernel.seconds)
@@ -72,8 +74,7 @@ class _Axes:
     """Where a point lies, by powers of ten around all points and the roof."""
 
     def __init__(self, *, points: list[tuple[float, float]], top: float) -> None:
-        across = [x for x, _ in points] or [1.0]
-        upwards = [y for _, y in points] or [top]
+        across, upwards = [x for x, _ in points], [y for _, y in points]
         self.left, self.right = _decade(min(across)), 10 * _decade(max(across)) * 10
         self.low, self.high = min(_decade(min(upwards)), _decade(top)), 10 * _decade(top)
 

@@ -93,7 +93,7 @@ def bench(
         tokens=tokens,
         rounds=rounds,
         threads=threads,
-        kernels=kernels or svg is not None,
+        kernels=kernels,
         svg=svg,
     )
     options = global_options(context)

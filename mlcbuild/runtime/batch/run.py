@@ -211,19 +211,19 @@ class BatchRun:
             self._sampler(piece.sequence) if is_end else None for piece, is_end in zip(step.pieces, ends, strict=True)
         ]
         if self._every_logit:
-            every = self._sequences.every_token_pass(pieces)
-            tokens = [
-                self._chooser.choose(logits.last(), [sampler])[0]
-                for logits, sampler in zip(every, samplers, strict=True)
-            ]
-            for piece, logits in zip(step.pieces, every, strict=True):
-                self._running[piece.sequence].logits.append(logits.numpy())
+            tokens = []
+            for piece, sampler, logits in zip(
+                step.pieces, samplers, self._sequences.every_token_pass(pieces), strict=True
+            ):
+                tokens += self._chooser.choose(logits.last(), [sampler])
+                if self._keep_logits is not None:
+                    self._running[piece.sequence].logits.append(logits.numpy())
         else:
             together = self._sequences.prefilling_pass(pieces)
             tokens = self._chooser.choose(together, samplers) if any(ends) else [0] * len(ends)
             if self._keep_logits is not None and any(ends):
                 for piece, row in zip(step.pieces, together.numpy(), strict=True):
-                    self._running[piece.sequence].logits = [row]
+                    self._running[piece.sequence].logits = [row.copy()]  # not the rows beside it
         for piece, token in zip(step.pieces, tokens, strict=True):
             if piece.is_last:
                 self._tell_logits(self._running[piece.sequence])

@@ -54,21 +54,20 @@ class SequenceBatch:
         """`every_token_pass` with its logits in host memory: of each sequence (tokens, vocabulary)."""
         return [logits.numpy() for logits in self.every_token_pass(tokens)]
 
-    def every_token_pass(self, tokens: Mapping[int, Sequence[int]]) -> list[Logits]:
-        """`prefilling_pass` with logits after each token: of each sequence as many rows as it has tokens."""
+    def every_token_pass(self, tokens: Mapping[int, Sequence[int]]) -> Iterator[Logits]:
+        """`prefilling_pass` with logits after each token: of each sequence as many rows as it has tokens. Those of one
+        are to be read before the next are asked for."""
         machine = self._model.machine
         if self._model.cache_sizes.is_recurrent:  # the function takes one sequence: it is not told where others begin
-            return [
-                Logits(machine, self._forward("batch_verify", {sequence: each}), rows=len(each))
-                for sequence, each in tokens.items()
-            ]
+            for sequence, each in tokens.items():
+                yield Logits(machine, self._forward("batch_verify", {sequence: each}), rows=len(each))
+            return
         with self._beside_another(tokens) as given:
             together = self._forward("batch_verify", given)
-        found, first = [], 0
+        first = 0
         for each in tokens.values():
-            found.append(Logits(machine, together, rows=len(each), first=first))
+            yield Logits(machine, together, rows=len(each), first=first)
             first += len(each)
-        return found
 
     def decode(self, tokens: Mapping[int, int]) -> Array:
         """`decoding_pass` with its logits in host memory: (sequences, vocabulary)."""

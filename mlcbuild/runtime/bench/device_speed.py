@@ -16,7 +16,7 @@ from mlcbuild.runtime.threads import available_cores
 _BYTES = 256 << 20
 _ROUNDS = 5
 # Operations a second on halves with sums in float32, without sparsity: NVIDIA's data sheets.
-_TENSOR_CORES = {r"H[12]00": 989e12, r"A100": 312e12, r"L40S": 362e12, r"L4\b": 121e12, r"B200": 2250e12}
+_TENSOR_CORES = {r"H[12]00": 989e12, r"A100\b": 312e12, r"L40S": 362e12, r"L4\b": 121e12, r"B200": 2250e12}
 
 
 def copied_bytes_a_second(machine: Machine, kind: str, *, threads: int = 0) -> float:

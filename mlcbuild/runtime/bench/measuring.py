@@ -113,8 +113,9 @@ def _together(model: Model, workload: Workload, prompts: Mapping[int, Sequence[i
         begun = True
 
     def prefill() -> None:
-        for logits in _read(model, batch, rest):
-            chooser.choose(logits, [greedy] * logits.rows)
+        for logits, ends in _read(model, batch, rest):
+            if ends:
+                chooser.choose(logits, [greedy] * logits.rows)
 
     def decode(number: int) -> None:
         logits = batch.decoding_pass({sequence: prompt[number] for sequence, prompt in rest.items()})
@@ -123,8 +124,8 @@ def _together(model: Model, workload: Workload, prompts: Mapping[int, Sequence[i
     yield from _rounds(workload, begin, prefill, decode)
 
 
-def _read(model: Model, batch: SequenceBatch, prompts: Mapping[int, Sequence[int]]) -> Iterator[Logits]:
-    """Prefills in passes of at most a chunk."""
+def _read(model: Model, batch: SequenceBatch, prompts: Mapping[int, Sequence[int]]) -> Iterator[tuple[Logits, bool]]:
+    """Prefills in passes of at most a chunk, with whether a prompt ends in it."""
     left = {sequence: list(prompt) for sequence, prompt in prompts.items() if prompt}
     while left:
         room, taken = model.prefill_chunk_size, {}
@@ -137,7 +138,7 @@ def _read(model: Model, batch: SequenceBatch, prompts: Mapping[int, Sequence[int
             left[sequence] = left[sequence][len(piece) :]
             if not left[sequence]:
                 del left[sequence]
-        yield batch.prefilling_pass(taken)
+        yield batch.prefilling_pass(taken), any(sequence not in left for sequence in taken)
 
 
 def _rounds(
