@@ -50,6 +50,10 @@ class ComputedMatrix:
         tvm_ffi.structural_map(self.expression, [(tvm.ir.TensorLoad, look)])
         return found
 
+    def uses(self, variable: tirx.Var) -> bool:
+        """Whether an element depends on a variable beside its place, such as the row whose expert it is of."""
+        return _uses(self.expression, variable)
+
     def of_expert(self, chosen: Buffer, expert: Expression) -> ComputedMatrix:
         """One expert's matrix, of one whose expert is read of the buffer `chosen`."""
 
@@ -88,18 +92,17 @@ class ComputedMatrix:
 
 def match_computed_matrix(expression: Expression, *, n: tirx.Var, k: tirx.Var) -> ComputedMatrix | None:
     """The matrix whose element at [n, k] an expression of stored bits or integers is, a float; None for what is not
-    known."""
+    known. The expression may use other variables (`ComputedMatrix.uses`)."""
     if str(expression.ty.dtype) not in FLOATS or not _reads_integers(expression) or not _is_known(expression, k):
         return None
     return ComputedMatrix(expression=float32(expression, 1), n=n, k=k)
 
 
 def _reads_integers(expression: Expression) -> bool:
-    return any(
-        isinstance(part, tvm.ir.Call)
-        or (isinstance(part, tvm.ir.TensorLoad) and str(part.source.dtype).startswith(("int", "uint")))
-        for part in _all_parts(expression)
-    )
+    """Whether an element is computed of integers, and not only read at a place that is."""
+    if isinstance(expression, tvm.ir.TensorLoad):
+        return str(expression.source.dtype).startswith(("int", "uint"))
+    return isinstance(expression, tvm.ir.Call) or any(map(_reads_integers, _parts(expression)))
 
 
 def _is_known(expression: Expression, k: tirx.Var) -> bool:

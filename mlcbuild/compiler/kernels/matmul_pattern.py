@@ -138,6 +138,8 @@ def _match_block(func: tirx.PrimFunc, block: s_tir.SBlock) -> MatrixProduct | No
         matrix: tirx.Var | PackedMatrix | ComputedMatrix | None = match_matrix(restored, n=n, k=k)
         if matrix is None:
             matrix = match_computed_matrix(restored, n=n, k=k)
+            if matrix is not None and any(matrix.uses(axis.var) for axis in outer):
+                continue  # Each row has a matrix of its own.
         if matrix is None or not isinstance(x, tvm.ir.TensorLoad) or not x.indices[-1].same_as(k):
             continue
         spatial = [axis.var for axis in outer]
