@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mlcbuild.compiler.calibration.awq import search_scales
@@ -112,6 +112,7 @@ def test_equal_inputs_give_equal_bytes(folder: Path) -> None:
     assert again.read_bytes() == _scales(folder, "q4f32_1").read_bytes()
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, STEPS), st.lists(st.floats(1e-30, 1e30), min_size=1, max_size=9))
 def test_powers_are_right(steps: int, numbers: list[float]) -> None:
     array = np.array(numbers)
