@@ -10,7 +10,7 @@ from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.build.request import BuildOutcome, BuildRequest
 from mlcbuild.cli.build.session import run_build
 from mlcbuild.cli.exit_codes import ExitCode
-from mlcbuild.cli.inspection.survey import SurveyRequest, surveying
+from mlcbuild.cli.inspection.survey import surveying
 from mlcbuild.compiler.kernel_description import KernelDescription
 from mlcbuild.engine.survey import all_wanted
 from mlcbuild.errors import UsageError
@@ -67,12 +67,9 @@ def subject_of_label(label: str, request: BuildRequest, options: GlobalOptions) 
 
 def _descriptions(outcome: BuildOutcome, request: BuildRequest, options: GlobalOptions) -> dict[str, KernelDescription]:
     """What the kernels of a built target compute, of the manifests in the cache."""
-    survey = SurveyRequest(
-        configuration=request.configuration, overrides=request.overrides, disk_cache=request.disk_cache
-    )
     wanted = all_wanted(outcome.analysis.actions)
     with surveying(
-        outcome.workspace, outcome.analysis, wanted, disk_cache=survey.disk_cache, remote=None, say=options.note
+        outcome.workspace, outcome.analysis, wanted, disk_cache=request.disk_cache, remote=None, say=options.note
     ) as parts:
         actions = [each.action for each in parts.survey.actions.values() if each.action.mnemonic == "CompileKernel"]
     found = {}
