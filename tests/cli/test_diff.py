@@ -39,12 +39,17 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> P
     (root / "other.txt").write_text(
         "matmul decode,prefill first body\nadd decode other body\ngelu decode fourth body\n"
     )
-    git = ("git", "-c", "user.name=A", "-c", "user.email=a@example.com")
-    for command in (("init", "--quiet"), ("add", "--all"), ("commit", "--quiet", "--message", "Begin")):
-        subprocess.run([*git, *command], check=True, cwd=root)
+    subprocess.run(["git", "init", "--quiet"], check=True, cwd=root)
+    commit(root, "Begin")
     assert main(["build", "//:package", "//:other"]) == 0
     capsys.readouterr()
     return root
+
+
+def commit(root: Path, message: str) -> None:
+    git = ("git", "-c", "user.name=A", "-c", "user.email=a@example.com")
+    for command in (("add", "--all"), ("commit", "--quiet", "--message", message)):
+        subprocess.run([*git, *command], check=True, cwd=root)
 
 
 def told(capsys: Capture, *arguments: str, fails: int = 0) -> str:
@@ -120,6 +125,30 @@ def test_a_revision_is_compared_with_now_before_and_after_the_build(
     snapshot("diff-revision", text)
 
 
+def test_two_revisions_are_compared_whatever_the_files_are_now(
+    built: Path, snapshot: Snapshot, capsys: Capture
+) -> None:
+    edit(built / "pipeline/stages/lines.py", 'split(" ", 2)', 'split(" ", maxsplit=2)')
+    edit(built / "model.txt", "second body", "2nd body")
+    commit(built, "Edit")
+    edit(built / "model.txt", "2nd body", "fourth body")
+    edit(built / "BUILD.toml", 'name = "package"', 'name = "renamed"')
+    compared = document(capsys, "//:package", "--since", "HEAD~1..HEAD")
+    (partition,) = [each for each in compared["actions"] if each["mnemonic"] == "Partition"]
+    assert [each["kind"] for each in partition["differences"]] == ["implementation", "input"]
+    # No build has read the text of HEAD, and the workspace has another one.
+    assert partition["differences"][1]["diff"][2:4] == ["-add decode second body", "+add decode 2nd body"]
+    text = told(capsys, "//:package", "--since", "HEAD~1..HEAD")
+    snapshot("diff-two-revisions", re.sub(r"\([0-9a-f]{8}\)", "(0123abcd)", text))
+    backwards = document(capsys, "//:package", "--since", "HEAD..HEAD~1")
+    (partition,) = [each for each in backwards["actions"] if each["mnemonic"] == "Partition"]
+    assert partition["differences"][1]["diff"][2:4] == ["-add decode 2nd body", "+add decode second body"]
+    assert document(capsys, "//:package", "--since", "HEAD~1..")["counts"] == compared["counts"]
+    same = document(capsys, "//:package", "--since", "..HEAD")
+    assert {each["outcome"] for each in same["actions"]} <= {"not known"}  # HEAD was never built
+    assert "fourth body" in (built / "model.txt").read_text()
+
+
 def test_a_change_without_effect_makes_the_same_outputs(built: Path, capsys: Capture) -> None:
     edit(built / "pipeline/stages/compile_kernel.py", "text.upper()", "str(text).upper()")
     assert main(["build", "//:package"]) == 0
@@ -169,6 +198,8 @@ def test_configurations_and_overrides_are_compared(built: Path, capsys: Capture)
         ("three-builds", ["--build", "1", "--build", "2", "--build", "3"]),
         ("many", ["//...", "//:model"]),
         ("no-revision", ["//:model", "--since", "nowhere"]),
+        ("no-second-revision", ["//:model", "--since", "nowhere..elsewhere"]),
+        ("three-dots", ["//:model", "--since", "main...HEAD"]),
         ("no-mnemonic", ["//:model", "//:other", "--mnemonic", "Compile"]),
     ],
 )

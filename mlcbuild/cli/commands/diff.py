@@ -27,6 +27,7 @@ from mlcbuild.cli.output.terminal import OutputFormat
 DIFF_EXAMPLES = examples(
     "mlcbuild diff //models:a //models:b                   two targets",
     "mlcbuild diff //models:a --since main                 a revision of Git, and now",
+    "mlcbuild diff //models:a --since v1..v2               two revisions",
     "mlcbuild diff //models:a --build 1 --ir               the last build, and now, as text",
     "mlcbuild diff //models:a --against-config release     two configurations",
 )
@@ -45,7 +46,12 @@ def diff(
     ] = None,
     since: Annotated[
         str,
-        typer.Option("--since", metavar="REV", show_default=False, help="Compare a revision of Git with now."),
+        typer.Option(
+            "--since",
+            metavar="REV",
+            show_default=False,
+            help="Compare a revision of Git with now; A..B compares revision A with B.",
+        ),
     ] = "",
     build: Annotated[
         list[str] | None,
@@ -97,12 +103,14 @@ def diff(
     state alone. With --set alone the files as they are are compared with the values of --set. Unless asked to, it looks
     no results up in a remote cache; --ir fetches what it compares from it.
     """
-    from mlcbuild.cli.diff.command import DiffRequest, print_differences
+    from mlcbuild.cli.diff.command import DiffRequest, print_differences, revisions
     from mlcbuild.cli.inspection.survey import SurveyRequest
 
+    former, until = revisions(since)
     request = DiffRequest(
         patterns=tuple(patterns or ()),
-        since=since,
+        since=former,
+        until=until,
         against_configuration=against_config,
         builds=tuple(build or ()),
         mnemonic=mnemonic,

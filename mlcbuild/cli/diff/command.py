@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
-from mlcbuild.cache.file_digests import FileDigests
-from mlcbuild.cli.affected.own_code import OwnCode
-from mlcbuild.cli.affected.revision import checked_out
-from mlcbuild.cli.affected.revision_digests import RevisionDigests
 from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.diff.comparison import ComparedAction, compared
 from mlcbuild.cli.diff.ir import OutputDifference, has_ir_to_compare, ir_differences
 from mlcbuild.cli.diff.output import comparison_document, comparison_lines, ir_lines
-from mlcbuild.cli.diff.side import Side, recorded_side, surveyed_side
+from mlcbuild.cli.diff.side import Side, recorded_side
+from mlcbuild.cli.diff.surveyed import Surveyed, Surveying
 from mlcbuild.cli.explain.output import file_diffs, lines_of_diffs
-from mlcbuild.cli.inspection.survey import SurveyParts, SurveyRequest, surveying
+from mlcbuild.cli.inspection.survey import SurveyRequest
 from mlcbuild.cli.log.listings import build_title, record_directory
 from mlcbuild.cli.log.records import chosen
 from mlcbuild.cli.log.stored_results import StoredResults
 from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.output.terminal import OutputFormat
 from mlcbuild.cli.rendering.opening import renderer_of
-from mlcbuild.cli.settings.remote import ResolvedRemote
 from mlcbuild.cli.workspace.opening import OpenWorkspace, open_workspace
-from mlcbuild.engine.survey import all_wanted
 from mlcbuild.errors import MlcbuildError, UsageError
-from mlcbuild.rules.analysis import Analysis
 from mlcbuild.suggestions import known_values
+from mlcbuild.toolchains.table import Toolchains
 from mlcbuild.workspace.collector import without_collector
 from mlcbuild.workspace.label import parse_label
 from mlcbuild.workspace.pattern import Pattern, parse_pattern
@@ -39,17 +33,31 @@ from mlcbuild.workspace.pattern import Pattern, parse_pattern
 _FORMS = (
     "`mlcbuild diff TARGET OTHER` compares two targets",
     "`mlcbuild diff PATTERN… --since REV` compares a revision with now,",
-    "`--against-config NAME` two configurations, `--build N` a recorded build with now,",
+    "`--since A..B` two revisions, `--against-config NAME` two configurations,",
+    "`--build N` a recorded build with now,",
     "and `--set …` the files as they are with other values",
 )
 
 
+def revisions(text: str) -> tuple[str, str]:
+    """The revisions of `--since`: REV and "", or both of A..B, where HEAD may be left out, as in Git."""
+    former, dots, later = text.partition("..")
+    if later.startswith("."):
+        raise UsageError(
+            f"--since {text}: three dots are not understood",
+            advice=(f"two compare the revisions themselves: {former}..{later.lstrip('.')}",),
+        )
+    return (former or "HEAD", later or "HEAD") if dots else (text, "")
+
+
 @dataclass(frozen=True, kw_only=True)
 class DiffRequest:
-    """What the command line asks for. `survey` describes the side of now, `mnemonic` "" means all stages."""
+    """What the command line asks for. `survey` describes the side of now, `mnemonic` "" means all stages, `until` ""
+    the files as they are."""
 
     patterns: tuple[str, ...]
     since: str = ""
+    until: str = ""
     against_configuration: str = ""
     builds: tuple[str, ...] = ()
     mnemonic: str = ""
@@ -82,11 +90,12 @@ class DiffRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Surveyed:
-    side: Side
-    parts: SurveyParts
-    analysis: Analysis
-    root: Path
+class _Places:
+    """Where the files of both sides are, as far as there are any, and the toolchains of now."""
+
+    before: Path | None = None
+    now: Path
+    toolchains: Toolchains | None = None
 
 
 @without_collector()
@@ -96,18 +105,17 @@ def print_differences(request: DiffRequest, output: OutputFormat, options: Globa
     stored = StoredResults(request.survey.disk_cache)
     workspace = open_workspace(options.directory, to_load=True)
     with ExitStack() as stack:
-        before, now, surveyed = _sides(request, workspace, stored, options, stack)
+        before, now, places = _sides(request, workspace, stored, options, stack)
         actions = _of_mnemonic(compared(before, now), request.mnemonic)
         explanations = [each.explanation for each in actions if each.explanation]
-        diffs = file_diffs(explanations, stored.blob, _reader(surveyed.root if surveyed else workspace.root))
+        diffs = file_diffs(explanations, stored.blob, _reader(places.now), _reader(places.before))
         differences = _ir(actions, request, workspace, options) if request.ir else None
         if output is OutputFormat.JSON:
             print_json(comparison_document(before, now, actions, diffs, differences))
             return
         style = options.style(sys.stdout)
         if differences is None:
-            version = _version_of(surveyed.parts) if surveyed else lambda _: ""
-            lines = comparison_lines(before, now, actions, diffs, version, style)
+            lines = comparison_lines(before, now, actions, diffs, _version_of(places.toolchains), style)
             options.show(lines, verbatim=lines_of_diffs(diffs))
             return
         for each in differences:
@@ -144,101 +152,53 @@ def _ir(
 
 def _sides(
     request: DiffRequest, workspace: OpenWorkspace, stored: StoredResults, options: GlobalOptions, stack: ExitStack
-) -> tuple[Side, Side, _Surveyed | None]:
-    """Both sides, and the survey of now unless both are records."""
-    survey = request.survey
+) -> tuple[Side, Side, _Places]:
+    """Both sides, and where the files of each are."""
+    survey, patterns = request.survey, request.patterns
     if len(request.builds) == 2:
-        patterns = [parse_pattern(text, package=workspace.current_package) for text in request.patterns]
-        wants = _wants_by_pattern(patterns)
+        parsed = [parse_pattern(text, package=workspace.current_package) for text in patterns]
+        wants = _wants_by_pattern(parsed)
         before, now = (_recorded(name, stored, wants, options) for name in request.builds)
-        return before, now, None
-    surveyed = partial(_surveyed, remote=survey.remote(workspace, options), say=options.note)
-    two_targets = not (request.since or request.against_configuration or request.builds or survey.overrides)
-    if two_targets:
-        one, other = (
-            stack.enter_context(surveyed(workspace, (label,), survey, label, single=True)) for label in request.patterns
-        )
-        return one.side, other.side, other
-    here = _title(survey) if request.against_configuration else "the workspace as it is"
-    if survey.overrides and not request.against_configuration:
-        here = f"the workspace with {', '.join(survey.overrides)}"
-    now_surveyed = stack.enter_context(surveyed(workspace, request.patterns, survey, here))
-    if request.builds:
-        owners = frozenset(str(label) for label in now_surveyed.analysis.targets)
-        before = _recorded(request.builds[0], stored, owners.__contains__, options)
-    elif request.since:
-        before = _at_revision(request, workspace, surveyed, options, stack)
+        return before, now, _Places(now=workspace.root)
+    surveying = Surveying(workspace=workspace, remote=survey.remote(workspace, options), say=options.note, stack=stack)
+    if not (request.since or request.against_configuration or request.builds or survey.overrides):
+        one, other = (surveying.target(label, survey) for label in patterns)
+        return one.side, other.side, _Places(now=other.root, toolchains=other.parts.toolchains)
+    if request.until:
+        surveyed = surveying.revision(request.until, patterns, survey)
     else:
-        former = replace(survey, overrides=())
-        if request.against_configuration:
-            former = replace(survey, configuration=request.against_configuration)
-        title = _title(former) if request.against_configuration else "the files as they are"
-        before = stack.enter_context(surveyed(workspace, request.patterns, former, title)).side
-    return before, now_surveyed.side, now_surveyed
+        surveyed = surveying.files_as_they_are(patterns, survey, _title_of_now(request))
+    former = None
+    if request.builds:
+        owners = frozenset(str(label) for label in surveyed.analysis.targets)
+        before = _recorded(request.builds[0], stored, owners.__contains__, options)
+    else:
+        former = _former(request, surveying)
+        before = former.side
+    places = _Places(before=former.root if former else None, now=surveyed.root, toolchains=surveyed.parts.toolchains)
+    return before, surveyed.side, places
+
+
+def _former(request: DiffRequest, surveying: Surveying) -> Surveyed:
+    survey = request.survey
+    if request.since:
+        return surveying.revision(request.since, request.patterns, survey)
+    if request.against_configuration:
+        former = replace(survey, configuration=request.against_configuration)
+        return surveying.files_as_they_are(request.patterns, former, _title(former))
+    return surveying.files_as_they_are(request.patterns, replace(survey, overrides=()), "the files as they are")
+
+
+def _title_of_now(request: DiffRequest) -> str:
+    if request.against_configuration:
+        return _title(request.survey)
+    if request.survey.overrides:
+        return f"the workspace with {', '.join(request.survey.overrides)}"
+    return "the workspace as it is"
 
 
 def _title(survey: SurveyRequest) -> str:
     return f"configuration {survey.configuration or 'default'}"
-
-
-def _at_revision(
-    request: DiffRequest,
-    workspace: OpenWorkspace,
-    survey: Callable[..., AbstractContextManager[_Surveyed]],
-    options: GlobalOptions,
-    stack: ExitStack,
-) -> Side:
-    revision = stack.enter_context(checked_out(workspace.root, request.since, output=workspace.settings.output))
-    own = OwnCode(workspace.root, revision)
-    if path := own.analysis_changed():
-        options.note(f"mlcbuild itself changed since then ({path}): targets become actions as they do now")
-    try:
-        former = open_workspace(revision.root)
-        title = f"{request.since} ({revision.commit[:8]})" if request.since != revision.commit else request.since
-        digests = RevisionDigests(workspace, revision)
-        surveyed = survey(former, request.patterns, request.survey, title, digests=digests, own_code=own.former)
-        return stack.enter_context(surveyed).side
-    except UsageError:
-        raise
-    except MlcbuildError as error:
-        first = str(error).splitlines()[0].replace(f"{revision.root}/", "")
-        raise UsageError(
-            f"the workspace at {request.since} cannot be compared: {first}", advice=("name targets that it has",)
-        ) from None
-
-
-@contextmanager
-def _surveyed(
-    workspace: OpenWorkspace,
-    patterns: Sequence[str],
-    survey: SurveyRequest,
-    title: str,
-    *,
-    single: bool = False,
-    digests: FileDigests | None = None,
-    own_code: Path | None = None,
-    remote: ResolvedRemote | None,
-    say: Callable[[str], object],
-) -> Iterator[_Surveyed]:
-    loaded = workspace.load(patterns, survey.configuration, survey.overrides)
-    analysis = workspace.analyse(loaded, survey.disk_cache)
-    if single and len(analysis.requested) != 1:
-        raise UsageError(
-            f'"{patterns[0]}" matches {len(analysis.requested)} targets; two single targets are compared',
-            advice=(f"mlcbuild query '{patterns[0]}' lists them",),
-        )
-    with surveying(
-        workspace,
-        analysis,
-        all_wanted(analysis.actions),
-        disk_cache=survey.disk_cache,
-        digests=digests,
-        own_code=own_code,
-        remote=remote,
-        say=say,
-    ) as parts:
-        side = surveyed_side(title, parts.survey, list(parts.survey.actions.values()))
-        yield _Surveyed(side=side, parts=parts, analysis=analysis, root=workspace.root)
 
 
 def _recorded(build: str, stored: StoredResults, wants: Callable[[str], bool], options: GlobalOptions) -> Side:
@@ -256,20 +216,20 @@ def _wants_by_pattern(patterns: Sequence[Pattern]) -> Callable[[str], bool]:
     return wants
 
 
-def _reader(root: Path) -> Callable[[str], bytes | None]:
+def _reader(root: Path | None) -> Callable[[str], bytes | None]:
     def read(path: str) -> bytes | None:
         try:
-            return (root / path).read_bytes()
+            return (root / path).read_bytes() if root else None
         except OSError:
             return None
 
     return read
 
 
-def _version_of(parts: SurveyParts) -> Callable[[str], str]:
+def _version_of(toolchains: Toolchains | None) -> Callable[[str], str]:
     def version(toolchain: str) -> str:
         try:
-            return parts.toolchains.version(toolchain)
+            return toolchains.version(toolchain) if toolchains else ""
         except (MlcbuildError, OSError):
             return ""
 

@@ -21,15 +21,23 @@ ReadBlob = Callable[[Digest], bytes | None]
 
 
 def file_diffs(
-    explanations: Iterable[Explanation], read: ReadBlob, workspace_file: Callable[[str], bytes | None]
+    explanations: Iterable[Explanation],
+    read: ReadBlob,
+    workspace_file: Callable[[str], bytes | None],
+    former_file: Callable[[str], bytes | None] = lambda _: None,
 ) -> dict[str, list[str]]:
-    """The text diffs of the source files that differ, by path. A file that is no text, or has gone, has none."""
+    """The text diffs of the source files that differ, by path. A file that is no text, or has gone, has none.
+
+    Contents come from `read`, the disk cache. `workspace_file` and `former_file` have those that no build has read.
+    """
     found: dict[str, list[str]] = {}
     for explanation in explanations:
         for each in explanation.differences:
             path = explanation.source_path(each.name) if each.kind == "input" else ""
             if path and path not in found and each.before and each.now:
                 before, now = read(component_digest(each.before)), read(component_digest(each.now))
+                if before is None:
+                    before = former_file(path)
                 if now is None:
                     now = workspace_file(path)
                 found[path] = text_diff(before, now)
