@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from mlcbuild.cache.digest import Digest
 from mlcbuild.engine.action import Action, ExecutionRequirements
 from mlcbuild.engine.action_cache_lookup import is_deterministic
+from mlcbuild.engine.action_titles import with_title
 from mlcbuild.engine.background import Background
 from mlcbuild.engine.build_event_publisher import BuildEventPublisher
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, Executor, FetchesInputs, OutcomeKind
@@ -91,7 +92,8 @@ class ActionRunner:
         action = execute.action
         _, last = self.ended(action.identifier)
         if last is not None and last.kind in _AGAIN:
-            self._build_events.notice(f"{action.title} runs again: {last.message or 'its executor was lost'}")
+            reason = with_title(last.message, action) or "its executor was lost"
+            self._build_events.notice(f"{action.title} runs again: {reason}")
         self._attempts[action.identifier] = Attempt(
             execute=execute, key=self._key_cache.take(action, execute.inputs, execute.key)
         )

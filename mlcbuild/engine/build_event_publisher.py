@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from mlcbuild.engine.action import Action
+from mlcbuild.engine.action_titles import with_title
 from mlcbuild.engine.build_events import (
     ActionFinished,
     ActionsAdded,
@@ -116,7 +117,7 @@ class BuildEventPublisher:
         action, now = report.action, self.now
         identifier = action.identifier
         self._statuses[identifier] = status
-        message = readable(report.message)
+        message = readable(with_title(report.message, action, shared_with=report.shared_with))
         # Without a run there is no time and no log.
         own = outcome or ExecutionOutcome(identifier=identifier, kind=OutcomeKind.SUCCEEDED)
         if executor:

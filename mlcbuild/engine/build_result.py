@@ -81,7 +81,7 @@ class BuildResult:
 
     def _story(self) -> str:
         first = self.failures[0]
-        message = first.message.removeprefix(first.identifier)
+        message = first.message.removeprefix(first.title)
         named = len(message) < len(first.message)
         story = f"{first.title}{message}" if named else f"{first.title} failed: {message}"
         more = len(self.failures) - 1

@@ -124,7 +124,7 @@ def test_a_report_of_equal_targets_tells_each_of_its_own_action_and_why_it_faile
             status=ActionStatus.FAILED,
             start=0.0,
             time=0.1,
-            message="//m:a Compile kernel_9f wrote to its input",
+            message=f"{target} Compile add n×8 (9f) wrote to its input",
             **more,
         )
 

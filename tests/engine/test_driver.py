@@ -13,6 +13,7 @@ import pytest
 
 from mlcbuild.engine.action import (
     Action,
+    ActionDescription,
     CachePolicy,
     DerivedArtifact,
     DiscoveredArtifacts,
@@ -262,14 +263,17 @@ def test_an_action_whose_executor_was_lost_runs_again(workspace: Workspace) -> N
         if lost:
             return None
         lost.append(request.identifier)
-        return ExecutionOutcome(identifier=request.identifier, kind=OutcomeKind.LOST, message="it went away")
+        return ExecutionOutcome(
+            identifier=request.identifier, kind=OutcomeKind.LOST, message="the worker that ran only died"
+        )
 
     workspace.executor.before = lose_once
-    result = workspace.build([only := shell("only", "echo 1 > out")], target("//p:t", only.output("out")))
+    only = shell("only", "echo 1 > out").described(ActionDescription(text="add n×8"))
+    result = workspace.build([only], target("//p:t", only.output("out")))
     assert result.success
     assert workspace.last_executor.runs == {"only": 2}
     assert [event.message for event in workspace.events if isinstance(event, Notice)] == [
-        "only runs again: it went away"
+        f"{only.title} runs again: the worker that ran {only.title} died"
     ]
 
 

@@ -78,7 +78,7 @@ class Comparison:
                     continue
                 for maker in self._makers(action, groups):
                     if self._reasons.get(maker):
-                        self._reasons[action.identifier] = f"{_NEEDS}{maker}"
+                        self._reasons[action.identifier] = f"{_NEEDS}{self._title(maker)}"
                         pending = True
                         break
         for action in (*declared.values(), *announced):
@@ -154,7 +154,12 @@ class Comparison:
     def _reason_of_artifact(self, artifact: Artifact) -> str:
         if isinstance(artifact, SourceArtifact):
             return f"{artifact.path} changed" if self.is_changed(artifact.path) else ""
-        return f"needs {artifact.action}" if self._reasons.get(artifact.action) else ""
+        return f"{_NEEDS}{self._title(artifact.action)}" if self._reasons.get(artifact.action) else ""
+
+    def _title(self, identifier: str) -> str:
+        """An action's name for people, where it is known."""
+        surveyed = self.now.survey.actions.get(identifier)
+        return surveyed.action.title if surveyed else identifier
 
 
 def _files_named(graph: QueryGraph, label: Label) -> frozenset[str]:

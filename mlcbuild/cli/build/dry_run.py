@@ -151,7 +151,7 @@ def _change(each: Difference, explained: Explanation) -> str:
     match each.kind:
         case "input":
             source = explained.source_path(each.name)
-            return f"{source} {change}" if source else f"an output of {explained.maker_of(each.name)} {change}"
+            return f"{source} {change}" if source else f"an output of {explained.maker_title(each.name)} {change}"
         case "parameter" if each.inside:
             path, before, now = each.inside[0]
             return f"parameter {path}: {before or 'none'} → {now or 'none'}"

@@ -210,7 +210,10 @@ def moved(count: int, size_bytes: int) -> str:
 
 def missing_document(missing: Sequence[MissingResult]) -> list[dict[str, str]]:
     """The missing results as JSON."""
-    return [{"action": each.identifier, "reason": each.message or each.reason.value} for each in missing]
+    return [
+        {"action": each.identifier, "title": each.title, "reason": each.message or each.reason.value}
+        for each in missing
+    ]
 
 
 def and_needed_by(beyond: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlcbuild.cli.console.action_names import full_title
+from mlcbuild.cli.console.action_names import full_title, why_failed
 from mlcbuild.cli.output import text
 from mlcbuild.cli.output.terminal import Style
 from mlcbuild.engine.build_events import ActionFinished
@@ -19,9 +19,7 @@ def ran_line(event: ActionFinished, *, counter: str, style: Style) -> str:
 def failure_lines(event: ActionFinished, *, counter: str, log_file: str, whole_log: bool, style: Style) -> list[str]:
     """Which action failed, why, the end of its log, and the path of the whole log."""
     after = f" after {text.seconds(event.time - event.start)}" if event.time > event.start else ""
-    message = text.printable(event.message.strip()).removeprefix(event.identifier).removeprefix(":").strip()
-    message = message or f"exit code {event.exit_code}"
-    first, *rest = message.splitlines()
+    first, *rest = (why_failed(event) or f"exit code {event.exit_code}").splitlines()
     head = style.error(f"{full_title(event)} failed{after}")
     lines = [f"{style.dim(counter)} {head}: {first}", *(f"  {line}" for line in rest)]
     return [*lines, *log_lines(event.log, log_file=log_file, whole_log=whole_log, style=style)]

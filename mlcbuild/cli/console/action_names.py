@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mlcbuild.cli.output import text
 from mlcbuild.engine.build_events import ActionFinished, ActionStarted, PathStep
 from mlcbuild.engine.shared_actions import shared_with
 
@@ -17,6 +18,11 @@ def title(action: ActionStarted | ActionFinished | PathStep) -> str:
 def full_title(action: ActionStarted | ActionFinished) -> str:
     """The title and the other targets that share the action: `//models:a Export (shared with //models:b)`."""
     return _shared(title(action), action.identifier, action.shared_by)
+
+
+def why_failed(action: ActionFinished) -> str:
+    """The message of a failure without the action's name, which an executor may have put before it."""
+    return text.printable(action.message.strip().removeprefix(title(action)).lstrip(": "))
 
 
 def recorded_title(action: Mapping[str, Any]) -> str:

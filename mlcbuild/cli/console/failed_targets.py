@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlcbuild.cli.console.action_names import without_label
+from mlcbuild.cli.console.action_names import title, without_label
 from mlcbuild.cli.output import text
 from mlcbuild.cli.output.terminal import Style
 from mlcbuild.engine.build_events import ActionFinished, ActionStatus, TargetFinished
@@ -13,11 +13,13 @@ class FailedTargets:
 
     def __init__(self) -> None:
         self._failed_with: dict[str, str] = {}  # a failed action, and the equal one that ran
+        self._titles: dict[str, str] = {}  # of failed actions
         self._pending: list[TargetFinished] = []
         self._cause = ""  # of the pending ones: the action that ran
 
     def apply(self, event: ActionFinished) -> None:
         if event.status is ActionStatus.FAILED and (event.shared_with or event.shared_by):
+            self._titles[event.identifier] = title(event)
             self._failed_with[event.identifier] = event.shared_with or event.identifier
 
     def failed(self, event: TargetFinished, style: Style) -> list[str]:
@@ -36,7 +38,8 @@ class FailedTargets:
         self._pending, self._cause = [], ""
         if len(pending) < 2:
             return [line for event in pending for line in _alone(event, style)]
-        head = f"{style.error('error:')} {len(pending):,} targets were not built: they share {without_label(cause)}"
+        shared = without_label(self._titles.get(cause, cause))
+        head = f"{style.error('error:')} {len(pending):,} targets were not built: they share {shared}"
         labels = [text.printable(event.label) for event in pending]
         return [f"{head}, which failed", *text.listed(labels, start="  ", indent=2)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from mlcbuild.cli.diff.pairing import paired
@@ -49,6 +50,7 @@ def compared(before: Side, now: Side) -> list[ComparedAction]:
     """All actions in the order of `now`. Those that only `before` has come behind what they come behind there."""
     pairs = paired(before, now)
     partners = {other.identifier: one for one, other in pairs}
+    titles = {each.identifier: each.title for each in now.actions}
     names_now = {one.identifier: other.identifier for one, other in pairs}
     behind: dict[str, list[ComparedAction]] = {}
     last = ""
@@ -63,7 +65,7 @@ def compared(before: Side, now: Side) -> list[ComparedAction]:
         if partner is None:
             found.append(ComparedAction(outcome=_alone(each, Outcome.ONLY_NOW, before), before=None, now=each))
         else:
-            found.append(_compared(partner, each))
+            found.append(_compared(partner, each, titles))
         found += behind.get(each.identifier, [])
     return found
 
@@ -72,7 +74,7 @@ def _alone(action: SideAction, outcome: Outcome, other: Side) -> Outcome:
     return Outcome.NOT_KNOWN if action.is_announced and other.has_unknown else outcome
 
 
-def _compared(before: SideAction, now: SideAction) -> ComparedAction:
+def _compared(before: SideAction, now: SideAction, titles: Mapping[str, str]) -> ComparedAction:
     if before.key and before.key == now.key:
         return ComparedAction(outcome=Outcome.EQUAL, before=before, now=now, has_equal_outputs=True)
     both_known = bool(before.key and now.key)
@@ -91,6 +93,7 @@ def _compared(before: SideAction, now: SideAction) -> ComparedAction:
         waits_for=now.waits_for or before.waits_for,
         action=now.action,
         differences=found,
+        makers=titles,
     )
     outcome = Outcome.DIFFERS
     if not found and why == _NOT_KNOWN:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mlcbuild.engine.action import Action, Artifact, DiscoveredArtifacts, SourceArtifact
@@ -41,6 +41,7 @@ class Explanation:
     action: Action | None = None
     differences: tuple[Difference, ...] = ()
     kernels: tuple[KernelChange, ...] = ()
+    makers: Mapping[str, str] = field(default_factory=dict)  # the titles of the actions that make its inputs
 
     def maker_of(self, path: str) -> str:
         """What an input is: the path of a file of the workspace, the action that makes it, or "" if it is not known."""
@@ -51,6 +52,14 @@ class Explanation:
         if isinstance(artifact, SourceArtifact):
             return artifact.path + rest
         return f"{artifact.action} ({artifact.group})" if isinstance(artifact, DiscoveredArtifacts) else artifact.action
+
+    def maker_title(self, path: str) -> str:
+        """`maker_of`, with the name of an action for people."""
+        found, maker = self._artifact(path), self.maker_of(path)
+        if found is None or isinstance(found[1], SourceArtifact):
+            return maker
+        identifier = found[1].action
+        return self.makers.get(identifier, identifier) + maker.removeprefix(identifier)
 
     def source_path(self, path: str) -> str:
         """The path of an input in the workspace; "" if it is the output of an action."""

@@ -105,6 +105,7 @@ class OtherMachine:
             why="" if before else _UNKNOWN,
             action=action,
             differences=differences(before, reasons.content_now(surveyed)) if before else (),
+            makers=reasons.makers_of(action),
         )
 
 

@@ -83,7 +83,7 @@ def _reasons(explanation: Explanation, diffs: Mapping[str, list[str]], version_o
     made: dict[str, Counter[str]] = {}
     for each in explanation.differences:
         if each.kind == "input" and not explanation.source_path(each.name) and explanation.maker_of(each.name):
-            maker = explanation.maker_of(each.name)
+            maker = explanation.maker_title(each.name)
             made.setdefault(maker, Counter())[
                 "changed" if each.before and each.now else "new" if each.now else "gone"
             ] += 1
@@ -106,7 +106,7 @@ def _difference(
     match each.kind:
         case "input":
             path = explanation.source_path(each.name)
-            shown = explanation.maker_of(each.name) or each.name
+            shown = explanation.maker_title(each.name) or each.name
             return [_row("file", f"{shown} {change}"), *map(_diff_line, diffs.get(path, ()))]
         case "parameter":
             inside = each.inside or ((each.name, each.before, each.now),)

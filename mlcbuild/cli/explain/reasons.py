@@ -10,7 +10,7 @@ from mlcbuild.cli.console.action_names import recorded_title
 from mlcbuild.cli.explain.explanation import Explanation, KernelChange
 from mlcbuild.cli.log.records import BuildRecord
 from mlcbuild.cli.log.stored_results import StoredResults
-from mlcbuild.engine.action import Action
+from mlcbuild.engine.action import Action, SourceArtifact
 from mlcbuild.engine.action_results import manifest_of
 from mlcbuild.engine.build_events import Cause
 from mlcbuild.engine.code_listing import CodeListing
@@ -72,6 +72,11 @@ class Reasons:
         stored = self._stored.key(key) if key else None
         return KeyContent.of_stored(stored, self._stored.listing(stored.code)) if stored else None
 
+    def makers_of(self, action: Action) -> Mapping[str, str]:
+        """The titles of the actions that make its inputs, by their identifiers, as far as they are known."""
+        made = (item.artifact.action for item in action.inputs if not isinstance(item.artifact, SourceArtifact))
+        return {name: self._survey.actions[name].action.title for name in made if name in self._survey.actions}
+
     def _of_surveyed(self, surveyed: SurveyedAction) -> Explanation:
         action, previous = surveyed.action, surveyed.previous_key
         blocker = self._survey.actions.get(surveyed.waits_for)
@@ -103,6 +108,7 @@ class Reasons:
             action=action,
             differences=changed,
             kernels=kernels,
+            makers=self.makers_of(action),
         )
 
     def _of_recorded(self, recorded: Mapping[str, Any]) -> Explanation:
@@ -132,6 +138,7 @@ class Reasons:
             action=surveyed.action if surveyed else None,
             differences=changed,
             kernels=kernels,
+            makers=self.makers_of(surveyed.action) if surveyed else {},
         )
 
     # What a manifest announces.

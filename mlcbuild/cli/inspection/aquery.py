@@ -137,7 +137,7 @@ def _lines(surveyed: SurveyedAction, survey: Survey) -> list[str]:
     source = survey.keys.source_of(action, surveyed.inputs)
     state = surveyed.state.value
     if surveyed.waits_for:
-        state += f" for {surveyed.waits_for}"
+        state += f" for {_title(surveyed.waits_for, survey)}"
     if surveyed.message and surveyed.state is ActionState.NO_KEY:
         state += f": {surveyed.message}"
     rows = [
@@ -147,8 +147,8 @@ def _lines(surveyed: SurveyedAction, survey: Survey) -> list[str]:
         ("key", surveyed.key.hash if surveyed.key else "not known yet"),
     ]
     if surveyed.shared_with:
-        rows.append(("shared with", surveyed.shared_with))
-    rows += [("input", _input(item)) for item in action.inputs]
+        rows.append(("shared with", _title(surveyed.shared_with, survey)))
+    rows += [("input", _input(item, survey)) for item in action.inputs]
     rows += [("output", path) for path in action.outputs]
     match action.command:
         case StageCall() as call:
@@ -169,8 +169,18 @@ def _lines(surveyed: SurveyedAction, survey: Survey) -> list[str]:
     return lines if "".join(lines).isprintable() else [text.printable(line) for line in lines]
 
 
-def _input(item: Input) -> str:
-    return f"{item.path}  ←  {artifact_name(item.artifact)}"
+def _input(item: Input, survey: Survey) -> str:
+    name = artifact_name(item.artifact)
+    if not isinstance(item.artifact, SourceArtifact):
+        maker = item.artifact.action
+        name = _title(maker, survey) + name.removeprefix(maker)
+    return f"{item.path}  ←  {name}"
+
+
+def _title(identifier: str, survey: Survey) -> str:
+    """An action's name for people, where it is known."""
+    surveyed = survey.actions.get(identifier)
+    return surveyed.action.title if surveyed else identifier
 
 
 def _matches(surveyed: SurveyedAction, filters: Filters) -> bool:

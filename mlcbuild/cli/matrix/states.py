@@ -94,9 +94,9 @@ def _failure(surveyed: SurveyedAction, failures: Mapping[str, dict[str, Any]]) -
 
 
 def _told(surveyed: SurveyedAction, message: str) -> str:
-    """The first line of a message, which may begin with the identifier, after the action's name."""
+    """The first line of a message, which may begin with the action's name, after that name."""
     action = surveyed.action
-    first = message.removeprefix(action.identifier).lstrip(": ").partition("\n")[0]
+    first = message.removeprefix(action.title).lstrip(": ").partition("\n")[0]
     return f"{action.title}: {first}"
 
 

@@ -40,7 +40,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from mlcbuild.cli.console.action_names import title
+from mlcbuild.cli.console.action_names import title, why_failed
 from mlcbuild.cli.console.not_cached import not_cached_documents, reason_not_cached
 from mlcbuild.cli.console.remote_summary import RemoteSummary, remote_document
 from mlcbuild.cli.exit_codes import ExitCode
@@ -162,9 +162,7 @@ class BuildReport:
             return f"{title(failed)}: {reason_not_cached(failed)}"
         if failed is None or not failed.message or not event.error.startswith(f"{title(failed)} failed"):
             return event.error
-        # An executor names the action that ran, which may be another one that shares the run.
-        message = failed.message.removeprefix(failed.shared_with or failed.identifier).lstrip(": ")
-        return f"{event.error}: {message}"
+        return f"{event.error}: {why_failed(failed)}"
 
 
 def _total_document(total: TargetTotal) -> dict[str, object]:

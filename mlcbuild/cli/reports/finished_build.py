@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mlcbuild.cli.console.action_names import full_title
+from mlcbuild.cli.console.action_names import full_title, why_failed
 from mlcbuild.cli.console.not_cached import reason_not_cached
 from mlcbuild.cli.console.remote_summary import RemoteSummary
 from mlcbuild.cli.exit_codes import ExitCode
@@ -56,14 +56,11 @@ class FailedAction:
 
     @property
     def message(self) -> str:
-        """Why, without the name of the action, which an executor may have put before it."""
+        """Why, without the name of the action."""
         event = self.event
         if event.status is ActionStatus.NOT_CACHED:
             return f"no cached result: {text.printable(reason_not_cached(event))}"
-        message = text.printable(event.message.strip())
-        for name in (event.shared_with, event.identifier):
-            message = message.removeprefix(name or "\0").lstrip(": ")
-        return message or f"exit code {event.exit_code}"
+        return why_failed(event) or f"exit code {event.exit_code}"
 
     @property
     def words(self) -> str:

@@ -6,6 +6,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from mlcbuild.cli.console.action_names import why_failed
 from mlcbuild.cli.output import text
 from mlcbuild.cli.test.plan import PlannedRun, PlannedTest
 from mlcbuild.engine.build_events import ActionFinished, ActionStatus, BuildEvent, TargetFinished
@@ -111,10 +112,7 @@ class TestEvents:
 
 def message_of(event: ActionFinished) -> tuple[str, tuple[str, ...]]:
     """Why a run failed, without the name of its action: one line, and those below it."""
-    message = text.printable(event.message.strip())
-    for name in (event.shared_with, event.identifier):
-        message = message.removeprefix(name or "\0").lstrip(": ")
-    first, *rest = message.splitlines() or [f"exit code {event.exit_code}"]
+    first, *rest = why_failed(event).splitlines() or [f"exit code {event.exit_code}"]
     return first.strip(), tuple(line.strip() for line in rest)
 
 
