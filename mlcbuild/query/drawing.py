@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from mlcbuild.query.nodes import QueryGraph, QueryNode, SourceFile
 
 SHOWN_ABOVE = " (*)"  # its dependencies are shown above, as `cargo tree` marks it
+# Mermaid's own form of the characters that have a meaning in a text, which is HTML.
+_IN_MERMAID = str.maketrans({"#": "#35;", "&": "#amp;", '"': "#quot;", "<": "#lt;", ">": "#gt;"})
 
 
 def tree_lines(found: Sequence[QueryNode], graph: QueryGraph) -> list[str]:
@@ -57,7 +59,7 @@ def mermaid_lines(found: Sequence[QueryNode], graph: QueryGraph) -> list[str]:
     names = {node: f"n{number}" for number, node in enumerate(found)}
     boxes = []
     for node, name in names.items():
-        text = str(node).replace("&", "#amp;").replace('"', "#quot;")
+        text = str(node).translate(_IN_MERMAID)
         boxes.append(f'  {name}("{text}")' if isinstance(node, SourceFile) else f'  {name}["{text}"]')
     return ["flowchart TD", *boxes, *(f"  {names[node]} --> {names[after]}" for node, after in _pairs(found, graph))]
 
