@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import importlib.metadata
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 from mlcbuild.cli.main import main
 from tests.compiler.tiny_models import checkpoint, write_gguf
 from tests.end_to_end.kernel_cache import KernelCache
+from tests.release.documents import bill_of_materials, components, dependencies, hashes, properties, statement
 
 pytestmark = pytest.mark.slow
 
@@ -205,3 +208,55 @@ def test_each_kind_of_test_passes_or_says_why_not(root: Path, capsys: pytest.Cap
     assert {name: found["summary"] for name, found in tests.items() if name not in passed}.keys() == why.keys()
     assert [name for name, said in why.items() if said not in tests[name]["summary"]] == []
     assert tests["bound"]["figures"]["perplexity"] > 1.5, "a figure is kept of a test that failed"
+
+
+def test_a_release_of_packages_says_what_they_are_made_of(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    to, packages = root.parent / "release", {"//:package": "cpu", "//:other": "newer"}
+    licensed = "//:model.license=Apache-2.0"
+    assert main(["release", *packages, "--build", "--unsigned", "--set", licensed, "--to", str(to)]) == 0
+    capsys.readouterr()
+    assert main(["build", *packages, "--build-report", "report.json"]) == 0
+    keys = json.loads(Path("report.json").read_text())["keys"]
+    capsys.readouterr()
+    assert main(["aquery", "//:package + //:other + //:model", "--output", "json"]) == 0
+    used = [each["toolchains"] for each in json.loads(capsys.readouterr().out)["actions"]]
+    toolchains = {name: digest for each in used for name, digest in each.items()}
+    assert "tvm" in toolchains
+
+    found = components(to)
+    weights = hashlib.sha256((root / "tiny.gguf").read_bytes()).hexdigest()
+    model = found["model //:model"]
+    assert (model["type"], model["licenses"]) == ("machine-learning-model", [{"license": {"id": "Apache-2.0"}}])
+    assert [(each["name"], hashes(each)["SHA-256"]) for each in model["components"]] == [("tiny.gguf", weights)]
+    assert found["quantization q0f32"]["name"] == "q0f32"
+    told = {name.removeprefix("toolchain "): each for name, each in found.items() if name.startswith("toolchain ")}
+    assert {name: properties(each)["toolchain-fingerprint"] for name, each in told.items()} == toolchains
+    (tvm,) = [each for each in told["tvm"]["components"] if each["name"] == "apache-tvm"]
+    assert (tvm["version"], tvm["licenses"]) == (importlib.metadata.version("apache-tvm"), model["licenses"])
+
+    subjects = {each["name"]: each["digest"]["sha256"] for each in statement(to)["subject"]}
+    needs = {each["ref"]: set(each.get("dependsOn", ())) for each in bill_of_materials(to)["dependencies"]}
+    for label, platform in packages.items():
+        folder = label.removeprefix("//:")
+        files = {path.name: path for path in (root / "mlcbuild-out/default" / folder).rglob("*") if path.is_file()}
+        digests = {f"{folder}/{name}": hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
+        assert f"{folder}/lib.so" in digests
+        assert {each["name"]: hashes(each)["SHA-256"] for each in found[label]["components"]} == digests
+        assert digests.items() <= subjects.items()
+        assert properties(found[label]) == {
+            "label": label,
+            "rule": "model_package",
+            "folder": folder,
+            "platform": f"//:{platform}",
+            "quantization": "q0f32",
+        }
+        assert needs[label] >= {"model //:model", "quantization q0f32", "toolchain tvm"}
+    assert needs["release"] == set(packages)
+
+    made_of = dependencies(to)
+    assert made_of["tiny.gguf"]["digest"]["sha256"] == weights
+    assert {name: made_of[f"toolchain {name}"]["digest"]["sha256"] for name in toolchains} == toolchains
+    predicate = statement(to)["predicate"]
+    assert predicate["buildDefinition"]["externalParameters"]["targets"] == sorted(packages)
+    by_action = {each["name"]: each["digest"]["blake3"] for each in predicate["runDetails"]["byproducts"]}
+    assert by_action == keys

@@ -6,12 +6,10 @@ import base64
 import json
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
-from in_toto_attestation.v1.statement import Statement
 from securesystemslib.dsse import Envelope
 from securesystemslib.signer import SSlibKey
 from sigstore_models.bundle.v1 import Bundle
@@ -20,13 +18,8 @@ from mlcbuild.release.bill_of_materials import bill_of_materials
 from mlcbuild.release.contents import RevisionInfo
 from mlcbuild.release.making import make_release
 
+from .documents import dependencies, statement
 from .world import contents, new_key, written
-
-
-def statement_in(folder: Path) -> dict[str, Any]:
-    bundle = json.loads((folder / "provenance.sigstore.json").read_bytes())
-    found: dict[str, Any] = json.loads(base64.b64decode(bundle["dsseEnvelope"]["payload"]))
-    return found
 
 
 def test_the_bill_of_materials_keeps_to_the_schema_of_cyclonedx() -> None:
@@ -84,20 +77,14 @@ def test_openssl_verifies_the_signature_over_the_encoding_of_dsse(tmp_path: Path
 
 def test_the_statement_is_one_of_in_toto_with_provenance_of_slsa(tmp_path: Path) -> None:
     written(tmp_path / "r", new_key())
-    document = statement_in(tmp_path / "r")
-    read = Statement([], "", {})
-    from google.protobuf import json_format
-
-    json_format.ParseDict(document, read.pb)
-    read.validate()
+    document = statement(tmp_path / "r")
     definition = document["predicate"]["buildDefinition"]
-    assert document["predicateType"] == "https://slsa.dev/provenance/v1"
     assert definition["externalParameters"]["targets"] == ["//models:m-cpu"]
-    dependencies = {each["name"]: each for each in definition["resolvedDependencies"]}
-    assert dependencies["workspace"]["annotations"] == {"changed": False}
-    assert dependencies["//models:hub"]["digest"]["gitCommit"].startswith("0123")
-    assert dependencies["//models:hub/a"]["digest"] == {"sha256": "a" * 64}
-    assert dependencies["toolchain tvm"]["digest"] == {"sha256": "f" * 64}
+    made_of = dependencies(tmp_path / "r")
+    assert made_of["workspace"]["annotations"] == {"changed": False}
+    assert made_of["//models:hub"]["digest"]["gitCommit"].startswith("0123")
+    assert made_of["//models:hub/a"]["digest"] == {"sha256": "a" * 64}
+    assert made_of["toolchain tvm"]["digest"] == {"sha256": "f" * 64}
     assert document["predicate"]["runDetails"]["byproducts"] == [
         {"name": "//models:m-cpu Link", "digest": {"blake3": "c" * 64}}
     ]
