@@ -43,6 +43,13 @@ def pytest_configure() -> None:
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Exhaustive tests may take hours. Of all others one that hangs fails after a while, and the others run."""
+    for item in items:
+        if item.get_closest_marker("exhaustive"):
+            item.add_marker(pytest.mark.timeout(0))
+
+
 @pytest.fixture(autouse=True)
 def _commands_end_with_their_test() -> Iterator[None]:
     """Commands leave what they made to the end of their process (`mlcbuild.workspace.collector`), which many share."""
