@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -16,6 +17,7 @@ from mlcbuild.cli.bench.roofline import roofline_svg
 from mlcbuild.cli.bench.subject import subject_of_path
 from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.main import main
+from mlcbuild.cli.output.terminal import ColorChoice
 from mlcbuild.compiler.kernel_description import KernelDescription
 from mlcbuild.errors import UsageError
 from mlcbuild.runtime.bench.workload import CallTime, Phase, Speed, Workload
@@ -66,11 +68,22 @@ def _report() -> Report:
     )
 
 
-def test_tables_are_as_wide_as_a_terminal(capsys: pytest.CaptureFixture[str], snapshot: Snapshot) -> None:
-    print_report(_report(), GlobalOptions(environment={}, arguments=()))
+@pytest.mark.parametrize("suffix", ["", "-colour"])
+def test_tables_are_as_wide_as_a_terminal(suffix: str, capsys: pytest.CaptureFixture[str], snapshot: Snapshot) -> None:
+    long = replace(_report(), title="//models/of/a/folder/that/is/deep:llama-3-70b-instruct-q4f16_1-sm_90a")
+    color = ColorChoice.ALWAYS if suffix else ColorChoice.NEVER
+    options = GlobalOptions(environment={"COLUMNS": "80"}, color=color)
+    print_report(_report(), options)
+    print_report(long, options, kernels=False)
     printed = capsys.readouterr().out
-    assert max(map(len, printed.splitlines())) <= 80
-    snapshot("bench", printed)
+    assert max(len(line) for line in printed.replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines()) <= 80
+    snapshot(f"bench{suffix}", printed)
+
+
+def test_names_of_kernels_are_whole_where_there_is_room(capsys: pytest.CaptureFixture[str]) -> None:
+    for width in ("120", "0"):
+        print_report(_report(), GlobalOptions(environment={"COLUMNS": width}))
+        assert DESCRIPTION.text(PRODUCT) in capsys.readouterr().out
 
 
 def test_the_chart_has_a_point_for_each_kernel_with_operations() -> None:

@@ -9,12 +9,13 @@ from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.bench.kernels import KernelTime
 from mlcbuild.cli.output import text
 from mlcbuild.cli.output.json_output import print_json
+from mlcbuild.cli.output.terminal import Style
 from mlcbuild.runtime.bench.workload import Phase, Speed
 
 _SHOWN = 12
 _LEAST_SHARE = 0.005
 _MOST_OF_A_COPY = 2  # caches are faster than memory
-_KERNEL_COLUMNS = 43
+_OTHER_COLUMNS = 37
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +76,7 @@ def print_report(report: Report, options: GlobalOptions, *, kernels: bool = True
     style = options.style(sys.stdout)
     device = report.device
     threads = f", {text.plural(device.threads, 'thread')}" if device.threads else ""
-    print(f"{report.title} on {device.name}{threads}; copies {device.copied / 1e9:,.0f} GB/s")
+    options.show([f"{report.title} on {device.name}{threads}; copies {device.copied / 1e9:,.0f} GB/s"])
     print(
         style.bold(f"{'phase':<8} {'batch':>5} {'context':>7} {'tokens':>6} {'ms':>9} {'spread':>7} {'tokens/s':>10}")
     )
@@ -87,35 +88,39 @@ def print_report(report: Report, options: GlobalOptions, *, kernels: bool = True
             f" {1e3 * each.speed.median:>9.2f} {100 * each.speed.spread:>5.0f} %"
             f" {each.speed.tokens_a_second:>10,.1f}"
         )
-    for each in report.measured:
-        if each.kernels and kernels:
-            print()
-            _print_kernels(each, device.copied, options)
+    told = [each for each in report.measured if each.kernels and kernels]
+    names = [kernel.text for each in told for kernel in _shown(each)]
+    columns = text.name_columns(("99 others", *names), width=options.width(sys.stdout), others=_OTHER_COLUMNS)
+    for each in told:
+        print()
+        _print_kernels(each, device.copied, columns, style)
 
 
-def _print_kernels(measured: Measured, copied: float, options: GlobalOptions) -> None:
-    style = options.style(sys.stdout)
+def _shown(measured: Measured) -> tuple[KernelTime, ...]:
+    """The kernels that have a line of their own."""
+    least = _LEAST_SHARE * sum(kernel.seconds for kernel in measured.kernels)
+    return tuple(kernel for kernel in measured.kernels[:_SHOWN] if kernel.seconds >= least)
+
+
+def _print_kernels(measured: Measured, copied: float, columns: int, style: Style) -> None:
     workload = measured.speed.workload
     total = sum(kernel.seconds for kernel in measured.kernels)
     title = f"{workload.phase}, batch {workload.batch}, {workload.context} tokens before"
     print(style.bold(f"{title}: {1e3 * total:.2f} ms with a wait after each call"))
     if measured.replay:
         print(f"as a CUDA graph, without the waits: {1e3 * measured.replay:.2f} ms for most of it")
-    print(f"{'kernel':<{_KERNEL_COLUMNS}} {'calls':>5} {'ms':>8} {'share':>5} {'GB/s':>7} {'TFLOP/s':>7}")
-    shown = [kernel for kernel in measured.kernels[:_SHOWN] if kernel.seconds >= _LEAST_SHARE * total]
+    print(f"{'kernel':<{columns}} {'calls':>5} {'ms':>8} {'share':>5} {'GB/s':>7} {'TFLOP/s':>7}")
+    shown = _shown(measured)
     for kernel in shown:
-        name = text.shortened(kernel.text, _KERNEL_COLUMNS)
-        padding = " " * (_KERNEL_COLUMNS - text.cell_width(name))
-        line = (
-            f"{name}{padding} {kernel.calls:>5} {1e3 * kernel.seconds:>8.2f} {100 * kernel.seconds / total:>3.0f} %"
-            f" {_rate(_moved(kernel, copied), kernel.seconds, 9):>7} {_rate(kernel.operations, kernel.seconds, 12):>7}"
-        )
-        print(line.rstrip())
+        time = f"{1e3 * kernel.seconds:>8.2f} {100 * kernel.seconds / total:>3.0f} %"
+        moved = _rate(_moved(kernel, copied), kernel.seconds, 9)
+        computed = _rate(kernel.operations, kernel.seconds, 12)
+        print(f"{text.padded(kernel.text, columns)} {kernel.calls:>5} {time} {moved:>7} {computed:>7}".rstrip())
     rest = measured.kernels[len(shown) :]
     if rest:
         seconds = sum(kernel.seconds for kernel in rest)
         named = f"{len(rest)} others"
-        print(f"{named:<{_KERNEL_COLUMNS}} {'':>5} {1e3 * seconds:>8.2f} {100 * seconds / total:>3.0f} %")
+        print(f"{named:<{columns}} {'':>5} {1e3 * seconds:>8.2f} {100 * seconds / total:>3.0f} %")
 
 
 def _moved(kernel: KernelTime, copied: float) -> int:

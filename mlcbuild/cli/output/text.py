@@ -11,6 +11,7 @@ COLUMNS = 80
 """The width of what is printed for people where no terminal tells one. Long names alone exceed it."""
 
 _CONTINUED = 4  # columns by which the further lines of a wrapped line are indented
+_FEWEST_COLUMNS = 20  # of a name in a table, however narrow a terminal is
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
 # A command in backquotes is one word, because people copy it.
 _WORD = re.compile(r"(\s*)((?:`[^`\s][^`]*`|\S)+)")
@@ -59,6 +60,20 @@ def shortened(text: str, width: int) -> str:
     while right and cell_width(right) > tail:
         right = right[1:]
     return f"{left}…{right}"
+
+
+def padded(text: str, width: int) -> str:
+    """`text` in exactly `width` columns: shortened, or with spaces behind it."""
+    shown = shortened(text, width)
+    return shown + " " * (width - cell_width(shown))
+
+
+def name_columns(names: Iterable[str], *, width: int, others: int) -> int:
+    """How wide a table's column of names is: as the longest, as far as `width` columns have room beside the `others`.
+    With width 0 there is room for all.
+    """
+    longest = max(map(cell_width, names), default=0)
+    return min(longest, max(width - others, _FEWEST_COLUMNS)) if width else longest
 
 
 def listed(items: Sequence[str], *, start: str, indent: int) -> list[str]:

@@ -13,7 +13,7 @@ from mlcbuild.cli.tune.plan import TunableKernel, tried_shapes, untuned_seconds
 from mlcbuild.tuning.choice import Choice, choices
 from mlcbuild.tuning.record import Outcome, Record
 
-_KERNEL_COLUMNS = 52
+_OTHER_COLUMNS = 21
 
 
 def print_tuned(
@@ -46,21 +46,23 @@ def print_tuned(
         )
         return
     style = options.style(sys.stdout)
-    print(style.bold(f"{'kernel':<{_KERNEL_COLUMNS}} tried    best  share"))
+    columns = text.name_columns(
+        ("kernel", *(kernel.text for kernel in ordered)), width=options.width(sys.stdout), others=_OTHER_COLUMNS
+    )
+    print(style.bold(f"{'kernel':<{columns}} tried    best  share"))
     for kernel in ordered:
         of_kernel = records.get(kernel.name, ())
         tried = f"{len(tried_shapes(kernel, of_kernel)) + 1}/{len(kernel.listed.shapes)}"
         choice = chosen.get(kernel.name)
         best = f"{choice.ratio:.2f}×" if choice else ("–" if of_kernel else "?")
         share = f"{100 * seconds[kernel.name] / total:.0f} %" if total else ""
-        shown = text.shortened(kernel.text, _KERNEL_COLUMNS)
-        padding = " " * (_KERNEL_COLUMNS - text.cell_width(shown))
-        print(f"{shown}{padding} {tried:>5} {best:>7} {share:>6}")
+        print(f"{text.padded(kernel.text, columns)} {tried:>5} {best:>7} {share:>6}".rstrip())
     old = sum(bool(before.get(kernel.name)) for kernel in kernels)
-    print(f"{text.plural(spent, 'trial')} · {text.plural(len(kernels), 'kernel')}, {old} of them known before")
+    lines = [f"{text.plural(spent, 'trial')} · {text.plural(len(kernels), 'kernel')}, {old} of them known before"]
     if total:
         gain = 100 * (1 - tuned / total)
-        print(f'expected: these kernels take {gain:.0f} % less time with tuning = "cached"')
+        lines.append(f'expected: these kernels take {gain:.0f} % less time with tuning = "cached"')
+    options.show(lines)
 
 
 def _document(
