@@ -44,13 +44,13 @@ def _public() -> str:
 HEAD = f"""<!-- help: families: model families, and how near each comes to transformers -->
 # Families of models
 
-For each row, a small model with random weights is compiled for this processor's instructions in float32, and its
-logits are compared with those of transformers: of a prompt, of a prompt in pieces, of prompts of unequal lengths in one
-batch, and token by token. The error is the largest difference, relative to the largest logit, and may be {BOUND:g}. Of
-encoders (`bert`, `roberta`, `xlm-roberta`) hidden states of texts of unequal lengths are compared.
-`tests/compiler/family_cases.py` has the models, those with windows are in `windowed_cases.py` beside it. If
-transformers has no class of a family, the reference is a model that computes the same, and whose tensors are given the
-family's names.
+For each row, a small model with random weights is saved by transformers, read from its `config.json` and
+`model.safetensors`, and compiled for this processor's instructions in float32. Its logits are compared with those of
+transformers: of a prompt, of a prompt in pieces, of prompts of unequal lengths in one batch, and token by token. The
+error is the largest difference, relative to the largest logit, and may be {BOUND:g}. Of encoders (`bert`, `roberta`,
+`xlm-roberta`) hidden states of texts of unequal lengths are compared. `tests/compiler/family_cases.py` has the models,
+those with windows are in `windowed_cases.py` beside it. If transformers has no class of a family, the reference is a
+model that computes the same, whose tensors are saved with the family's names beside the family's `config.json`.
 
 Figures are what tests recorded on the day that a row names, with the release that it names. A row that was not run
 since its model changed says so. Those with a ✓ run in CI each time, the others with `pytest -m exhaustive`. With the

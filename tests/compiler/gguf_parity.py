@@ -8,17 +8,15 @@ from pathlib import Path
 import numpy as np
 
 from mlcbuild.compiler.models.gguf.architecture import gguf_architecture
-from mlcbuild.compiler.weights.checkpoint import Checkpoint, sources_of
 from mlcbuild.compiler.weights.gguf_file import GGUFFile
-from mlcbuild.compiler.weights.source import open_source
 from mlcbuild.rules.families import families
 from tests.compiler import schemes
+from tests.compiler.families import read_tensors
 from tests.compiler.gguf_case import GGUFCase
 from tests.compiler.gguf_writing import file_of
 from tests.compiler.llama_cpp import LlamaCppModel
 from tests.compiler.parity import compare, sequences
 from tests.compiler.pipeline import CPU_TARGET, compile_library
-from tests.compiler.resolving import parameters_of
 from tests.compiler.running import Library
 from tests.compiler.tiny_models import Array
 
@@ -37,16 +35,7 @@ def read_file(path: Path) -> ReadFile:
         document = gguf_architecture(file, families()).config(file)
     finally:
         file.close()
-    parameters = parameters_of(document)
-    weights = open_source(path)
-    try:
-        checkpoint = Checkpoint(weights, parameters, where=str(path))
-        tensors = {
-            tensor.name: checkpoint.read(tensor.name).numbers("float32") for tensor in sources_of(parameters.parameters)
-        }
-    finally:
-        weights.close()
-    return ReadFile(document=document, tensors=tensors)
+    return ReadFile(document=document, tensors=read_tensors(path, document))
 
 
 def largest_error(case: GGUFCase, directory: Path, *, kernel_store: Path) -> float:
