@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pickle
+import random
 import struct
 from pathlib import Path
 
@@ -193,6 +195,19 @@ def test_flipped_bit_in_a_torch_checkpoint_is_found_by_its_checksum(tmp_path: Pa
     with pytest.raises(StageError, match="damaged"):
         source.read("w")
     source.close()
+
+
+def test_any_damage_to_an_archive_is_told_or_read(tmp_path: Path) -> None:
+    path = write_torch(tmp_path / "m.bin", {"w": np.ones((2, 2), np.float32)})
+    whole, places = path.read_bytes(), random.Random(0)
+    for _ in range(400):
+        place = places.randrange(len(whole))
+        path.write_bytes(whole[:place] + places.choice((b"\0", b"\1", b"\xff")) + whole[place + 1 :])
+        with contextlib.suppress(StageError):
+            source = open_source(path)
+            for name in source.descriptions:
+                source.read(name)
+            source.close()
 
 
 def test_formats_in_a_directory_are_taken_in_order(tmp_path: Path) -> None:

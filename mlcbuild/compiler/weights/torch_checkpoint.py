@@ -7,6 +7,8 @@ says in which order.
 
 from __future__ import annotations
 
+import lzma
+import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -32,6 +34,9 @@ _REBUILD = Global("torch._utils", "_rebuild_tensor_v2")
 _REBUILD_PARAMETER = Global("torch._utils", "_rebuild_parameter")
 _WRAPPERS = ("state_dict", "model", "module")  # keys under which training frameworks keep the tensors
 _MAX_PICKLE_BYTES = 1 << 28
+_DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, RuntimeError, ValueError)
+"""What `zipfile` raises for an archive that is damaged: names that are no text, methods and encryption that it does not
+know, …"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +58,7 @@ class TorchCheckpoint:
         self._path = path
         try:
             self._archive = zipfile.ZipFile(path)
-        except (zipfile.BadZipFile, OSError) as error:
+        except _DAMAGE as error:
             raise StageError(f"{path} is truncated or damaged: {error}", advice=("fetch it again",)) from error
         try:
             self._prefix = self._find_prefix()
@@ -74,7 +79,8 @@ class TorchCheckpoint:
             raise StageError(
                 f"{self._path}: the tensor {name} is of {described.dtype}; weights are read from {', '.join(_STORAGES)}"
             )
-        storage = np.frombuffer(self._storage(view.storage), dtype=storage_of(described.dtype))
+        stored, dtype = self._storage(view.storage), storage_of(described.dtype)
+        storage = np.frombuffer(stored, dtype, count=len(stored) // dtype.itemsize)
         last = view.offset + sum(
             (size - 1) * stride for size, stride in zip(described.shape, view.strides, strict=True)
         )
@@ -104,7 +110,7 @@ class TorchCheckpoint:
             return self._archive.read(self._prefix + name)
         except KeyError as error:
             raise StageError(f"{self._path} is damaged: it lacks {name}") from error
-        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError) as error:
+        except _DAMAGE as error:
             raise StageError(f"{self._path} is damaged: {error}", advice=("fetch it again",)) from error
 
     def _storage(self, key: str) -> bytes:
