@@ -14,7 +14,7 @@ from mlcbuild.engine.executor import FileEntry
 from mlcbuild.engine.keys import read_key
 from mlcbuild.execution.differences import first_difference
 
-_SUCCESSES = ("executed_local", "disk_hit")
+_SUCCESSES = ("executed_local", "disk_hit", "up_to_date")
 
 
 @dataclass(frozen=True, kw_only=True)

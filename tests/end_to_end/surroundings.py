@@ -20,6 +20,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import Requirement
 
@@ -89,6 +90,17 @@ class Surroundings:
         return replace(
             self, root=root, cache=cache / "mlcbuild", variables={**self.variables, "XDG_CACHE_HOME": str(cache)}
         )
+
+    def install(self, extra: str) -> None:
+        """What `pip install mlcbuild[extra]` adds in a place that is not the tests' own."""
+        if self.python != Path(sys.executable):
+            (site,) = self.python.parents[1].glob("lib/*/site-packages")
+            _link_distributions(site, [extra])
+
+    def has_module(self, name: str) -> bool:
+        """Whether what runs here can import a module."""
+        asked = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({name!r}) is None)"
+        return subprocess.run([str(self.python), "-c", asked], cwd="/", env={}, check=False).returncode == 0
 
     def write(self, path: str, content: bytes) -> None:
         """A file of the workspace, of the user's own."""
@@ -224,12 +236,7 @@ def _interpreter(destination: Path) -> Path:
 
 def _install(site: Path, extras: Sequence[str]) -> None:
     """What `pip install mlcbuild[…]` would put there: what it requires as it is installed here, and the project."""
-    project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    optional = [requirement for extra in extras for requirement in project["optional-dependencies"][extra]]
-    for distribution in _required([*project["dependencies"], *optional]):
-        for path in distribution.files or ():
-            if ".." not in path.parts:
-                _link(Path(str(distribution.locate_file(path))), site / path)
+    project = _link_distributions(site, extras)
     shutil.copytree(PROJECT / "mlcbuild", site / "mlcbuild", ignore=shutil.ignore_patterns("__pycache__"))
     information = site / f"mlcbuild-{project['version']}.dist-info"
     information.mkdir()
@@ -237,6 +244,17 @@ def _install(site: Path, extras: Sequence[str]) -> None:
     (information / "METADATA").write_text(metadata, encoding="utf-8")
     files = sorted(path.relative_to(site).as_posix() for path in (site / "mlcbuild").rglob("*") if path.is_file())
     (information / "RECORD").write_text("".join(f"{file},,\n" for file in files), encoding="utf-8")
+
+
+def _link_distributions(site: Path, extras: Sequence[str]) -> dict[str, Any]:
+    """Put what the project requires with these extras into `site`. Returns the project's table of pyproject.toml."""
+    project: dict[str, Any] = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    optional = [requirement for extra in extras for requirement in project["optional-dependencies"][extra]]
+    for distribution in _required([*project["dependencies"], *optional]):
+        for path in distribution.files or ():
+            if ".." not in path.parts:
+                _link(Path(str(distribution.locate_file(path))), site / path)
+    return project
 
 
 def _required(requirements: Iterable[str]) -> list[importlib.metadata.Distribution]:

@@ -37,6 +37,19 @@ rules = ["//looking:rule.py"]
 [[model_library]]
 name = "library-{{platform}}"
 {MATRIX}
+[[platform]]
+name = "triton"
+kind = "cuda"
+arch = ["sm_80"]
+kernels = "triton"
+
+[[model_library]]
+name = "library-triton"
+model = ":model"
+quantization = "q4f16_1"
+platform = ":triton"
+overrides = {{ context_window_size = 64, prefill_chunk_size = 16 }}
+
 [[look]]
 name = "look"
 text = "text.txt"
@@ -170,6 +183,18 @@ def built(places: tuple[Surroundings, Surroundings]) -> tuple[BuiltActions, Buil
 
 
 @pytest.fixture(scope="module")
+def with_triton(
+    places: tuple[Surroundings, Surroundings], built: tuple[BuiltActions, BuiltActions]
+) -> tuple[BuiltActions, BuiltActions]:
+    """What else was built came from one place that has Triton and one that has not."""
+    assert [place.has_module("triton") for place in places] == [True, False]
+    for place in places:
+        place.install("triton")
+    assert [place.has_module("triton") for place in places] == [True, True]
+    return _build(places, ":library-triton")
+
+
+@pytest.fixture(scope="module")
 def looked(
     places: tuple[Surroundings, Surroundings], built: tuple[BuiltActions, BuiltActions]
 ) -> tuple[BuiltActions, BuiltActions]:
@@ -219,6 +244,13 @@ def test_every_output_of_every_action_is_identical(built: tuple[BuiltActions, Bu
 
 def test_every_key_is_equal_so_users_share_one_cache(built: tuple[BuiltActions, BuiltActions]) -> None:
     assert first_other_key(*built) == ""
+
+
+def test_kernels_in_triton_have_the_same_keys_and_bytes(with_triton: tuple[BuiltActions, BuiltActions]) -> None:
+    assert first_other_key(*with_triton) == ""
+    assert first_other_output(*with_triton) == ""
+    compiled = [made for name, made in with_triton[0].actions.items() if " CompileTriton " in name]
+    assert [len(made.outputs) for made in compiled] == [2, 2]
 
 
 def test_all_that_is_placed_is_identical(

@@ -195,21 +195,30 @@ def test_headers_of_other_distributions_are_out_of_reach(header: str, tmp_path: 
     assert "another distribution" not in compiled(header, PYTHONPATH=path)[0]
 
 
-def _actions(*architectures: str, toolkit: str = "") -> tuple[Action, ...]:
+_MANIFEST = b'{"version": 1, "kernels": ["k"]}'
+_TRITON_MANIFEST = (
+    b'{"version": 1, "kernels": ["k"], "device_kernels": {"k": [{"name": "t", "function": "kernels.own:t", '
+    b'"constants": [["BLOCK", 64]], "warps": 4}]}}'
+)
+
+
+def _actions(*architectures: str, toolkit: str = "", manifest: bytes = _MANIFEST) -> tuple[Action, ...]:
     """Those of one kernel, as a library for these architectures has them."""
     target = {"kind": "cuda", "arch": architectures[0]}
     platform = CudaPlatform(kind="cuda", target=target, architectures=architectures, toolkit=toolkit)
-    manifest = b'{"version": 1, "kernels": ["k"]}'
     return KernelActions(owner="//x:y", platform=platform, optimized=True)(discovering="p", manifest=manifest).actions
 
 
-def _keys(*architectures: str, nvrtc: str = "1", toolkit: str = "") -> dict[str, str]:
+def _keys(
+    *architectures: str, nvrtc: str = "1", toolkit: str = "", triton: str = "0", manifest: bytes = _MANIFEST
+) -> dict[str, str]:
     """The keys of these actions, all of equal inputs, by their identifiers."""
     function = DigestFunction.BLAKE3
     found = {}
-    for action in _actions(*architectures, toolkit=toolkit):
+    for action in _actions(*architectures, toolkit=toolkit, manifest=manifest):
         inputs = tuple(FileEntry(path=each.path, digest=function.of_bytes(b"input")) for each in action.inputs)
-        toolchains = {name: nvrtc if "nvrtc" in name or "toolkit" in name else "0" for name in action.toolchains}
+        contents = {"nvrtc": nvrtc, f"cuda_toolkit:{toolkit}": nvrtc, "triton": triton}
+        toolchains = {name: contents.get(name, "0") for name in action.toolchains}
         key = compute_key(action, inputs, toolchains=toolchains, implementation="2" * 64, function=function)
         found[action.identifier.removeprefix("//x:y ")] = key.digest.hash
     return found
@@ -234,3 +243,20 @@ def test_the_set_of_architectures_and_the_compilers_content_count() -> None:
     assert "FatBinary k" in more.keys() - one.keys()
     assert _keys("sm_80", nvrtc="2")["CompileDevice k sm_80"] != one["CompileDevice k sm_80"]
     assert _keys("sm_80", toolkit="/opt/cuda")["CompileDevice k sm_80"] != one["CompileDevice k sm_80"]
+
+
+def test_what_compiles_a_kernel_in_triton_is_in_its_key_and_in_no_other() -> None:
+    def keys(arch: str = "sm_80", *, old: bytes = b"", new: bytes = b"", triton: str = "0") -> dict[str, str]:
+        return _keys(arch, triton=triton, manifest=_TRITON_MANIFEST.replace(old, new) if old else _TRITON_MANIFEST)
+
+    before = keys()
+    assert set(before) == {"ScheduleKernel k", "CompileKernel k", "CompileTriton t sm_80"}
+
+    def others(after: dict[str, str]) -> set[str]:
+        return {name for name in before if after.get(name) != before[name]}
+
+    assert others(keys()) == set()
+    assert others(keys(triton="1")) == {"CompileTriton t sm_80"}
+    assert others(keys(old=b"64", new=b"128")) == {"CompileTriton t sm_80"}
+    assert others(keys(old=b": 4", new=b": 8")) == {"CompileTriton t sm_80"}
+    assert len({keys(arch)[f"CompileTriton t {arch}"] for arch in ARCHITECTURES}) == len(ARCHITECTURES)

@@ -1,9 +1,9 @@
 """One change, and the actions that it must run: a table of single changes against the mnemonics, and no others.
 
-A small model for a CPU and one for GPUs are built once. Each row changes one thing (a file, an attribute, a flag, a
-field of a platform, a tool, an environment variable, a line of mlcbuild's own code), builds, and puts it back. mlcbuild
-runs from a copy of its own, whose code the rows may edit; a tool of another content is a distribution's metadata with
-one line more, put in front of the installed one.
+A small model for a CPU and one for GPUs are built once, and one with kernels in Triton in a workspace of its own. Each
+row changes one thing (a file, an attribute, a flag, a field of a platform, a tool, an environment variable, a line of
+mlcbuild's own code), builds, and puts it back. mlcbuild runs from a copy of its own, whose code the rows may edit; a
+tool of another content is a distribution's metadata with one line more, put in front of the installed one.
 """
 
 from __future__ import annotations
@@ -99,6 +99,26 @@ reference = ":package"
 prompts = ["a b c"]
 tolerance = 0.01
 """
+TRITON_BUILD_FILE = """\
+[workspace]
+name = "example"
+
+[[platform]]
+name = "triton"
+kind = "cuda"
+arch = ["sm_80"]
+kernels = "triton"
+
+[[model]]
+name = "shape"
+config = "config.json"
+
+[[model_library]]
+name = "library"
+model = ":shape"
+quantization = "q4f16_1"
+platform = ":triton"
+"""
 IMPORT = {"ImportConfig", "ImportWeights"}
 FAMILY = {"ImportConfig", "ResolveModel", "Export"}  # the stages that are given families
 SIZES = {"ConfigureModel", "GenConfig", "Lower", "Link"}
@@ -181,20 +201,25 @@ class Place:
         return ran
 
 
+def new_place(folder: Path, workers: Mapping[str, str], build_file: str) -> Place:
+    place = Place(folder, workers)
+    for created in (place.root, place.site):
+        created.mkdir()
+    shutil.copytree(
+        PROJECT / "mlcbuild", place.code / "mlcbuild", ignore=shutil.ignore_patterns("__pycache__"), symlinks=False
+    )
+    (place.root / "BUILD.toml").write_text(build_file)
+    write_config(place.root / "config.json")
+    return place
+
+
 @pytest.fixture(scope="module")
 def built(
     tmp_path_factory: pytest.TempPathFactory, warm_workers: Mapping[str, str], kernel_cache: KernelCache
 ) -> Place:
-    place = Place(tmp_path_factory.mktemp("what_runs"), warm_workers)
-    for folder in (place.root, place.site):
-        folder.mkdir()
-    shutil.copytree(
-        PROJECT / "mlcbuild", place.code / "mlcbuild", ignore=shutil.ignore_patterns("__pycache__"), symlinks=False
-    )
-    (place.root / "BUILD.toml").write_text(BUILD_FILE)
+    place = new_place(tmp_path_factory.mktemp("what_runs"), warm_workers, BUILD_FILE)
     (place.root / "text").write_text("one\n")
     write_gguf(place.root / "tiny.gguf", checkpoint())
-    write_config(place.root / "config.json")
     with kernel_cache.used_by(place.root, place.folder / "cache"):
         ran = set(place.build()) | OF_KERNELS
     assert ran == {"ImportConfig", *WEIGHTS, *READ, "GenConfig", *CODE, *OF_KERNELS, "Command"}
@@ -205,6 +230,20 @@ def built(
 @pytest.fixture
 def place(built: Place) -> Place:
     return built
+
+
+@pytest.fixture(scope="module")
+def with_triton(
+    tmp_path_factory: pytest.TempPathFactory, warm_workers: Mapping[str, str], kernel_cache: KernelCache
+) -> Place:
+    """A library whose platform has kernels in Triton."""
+    place = new_place(tmp_path_factory.mktemp("triton_runs"), warm_workers, TRITON_BUILD_FILE)
+    with kernel_cache.used_by(place.root, place.folder / "cache"):
+        ran = place.build()
+    assert set(ran) | OF_KERNELS == {*READ, *CODE, *OF_KERNELS, "CompileTriton"}
+    assert ran["CompileTriton"] == 2  # over keys side by side, and in pages
+    assert place.build() == {}
+    return place
 
 
 Edit = Callable[[Place], None]
@@ -422,6 +461,7 @@ TABLE = (
     row("another numpy", distribution("numpy"), *WEIGHTS, "ImportConfig"),
     row("another gguf", distribution("gguf"), *IMPORT, "Quantize"),  # which restores blocks that it does not keep
     row("another pytest", distribution("pytest")),
+    row("another triton", distribution("triton")),  # as no platform has kernels in it
     # mlcbuild's own code, changed without a change of what it makes: what follows is cut off.
     row("code of Export", code("compiler/stages/export"), "Export"),
     row("a model on TVM", code("compiler/families/llama/model"), "Export"),
@@ -472,6 +512,91 @@ def test_what_runs_after(place: Place, change: Row) -> None:
         assert set(place.build()) == change.runs
     finally:
         place.undo()
+
+
+ATTENTION = "mlcbuild/compiler/backends/cuda/triton_kernels/attention.py"
+OF_ATTENTION = {"CompileTriton": 2}
+# Two kernels of the host start the two of Triton. Their names, and so those of all that calls them, tell how the
+# kernels are compiled.
+STARTED_OTHERWISE = {
+    "Phase0": 1, "Phase1": 1, "Phase2": 1, "Phase3": 1, "Partition": 1, "ScheduleKernel": 2, "CompileKernel": 2,
+    "CompileTriton": 2, "Lower": 1, "Link": 1,
+}  # fmt: skip
+
+
+def above(path: str, text: str) -> Edit:
+    """Lines in front of the first function of a module of mlcbuild's own."""
+
+    def edit(place: Place) -> None:
+        before = (place.code / path).read_text()
+        first = before.index("\n@triton.jit")
+        place.write(place.code / path, f"{before[:first]}{text}{before[first:]}".encode())
+
+    return edit
+
+
+def in_code(path: str, old: str, new: str) -> Edit:
+    return lambda place: place.exchange(place.code / path, old, new)
+
+
+TRITON_TABLE: tuple[tuple[str, Edit, dict[str, int]], ...] = (
+    ("a comment above a kernel", above(ATTENTION, "# A comment.\n\n\n"), {}),
+    ("a statement above a kernel", above(ATTENTION, "_ONE_CONSTANT_MORE = 1\n"), OF_ATTENTION),
+    (
+        "a kernel that computes something else",
+        in_code(ATTENTION, "result = accumulated / total[:, None]", "result = accumulated / total[:, None] * 2"),
+        {**OF_ATTENTION, "Link": 1},
+    ),
+    (
+        "a constexpr",
+        in_code("mlcbuild/compiler/backends/cuda/kernels/triton_attention.py", "else 64, warps=8", "else 32, warps=8"),
+        STARTED_OTHERWISE,
+    ),
+    ("another triton", distribution("triton"), OF_ATTENTION),
+    ("code of CompileTriton", code("compiler/backends/cuda/stages/compile_triton"), OF_ATTENTION),
+)
+
+
+@pytest.mark.parametrize(
+    ("edit", "runs"), [pytest.param(*each[1:], id=each[0].replace(" ", "-")) for each in TRITON_TABLE]
+)
+def test_what_runs_of_kernels_in_triton_after(with_triton: Place, edit: Edit, runs: Mapping[str, int]) -> None:
+    try:
+        edit(with_triton)
+        assert with_triton.build() == runs
+    finally:
+        with_triton.undo()
+
+
+# It compiles all kernels for another architecture; that it is in the key of those in Triton, test_cuda_sources holds.
+@_ONLY_BY_HAND
+def test_another_architecture_compiles_kernels_in_triton_anew(with_triton: Place) -> None:
+    try:
+        with_triton.exchange(with_triton.root / "BUILD.toml", '["sm_80"]', '["sm_86"]')
+        ran = with_triton.build()
+        assert set(ran) == (CODE | DEVICE | {"CompileTriton"}) - {"Partition"}
+        assert ran["CompileTriton"] == 2
+    finally:
+        with_triton.undo()
+
+
+def test_a_function_that_a_kernel_in_triton_imports_counts(with_triton: Place) -> None:
+    capped = with_triton.code / Path(ATTENTION).with_name("capped.py")
+    text = (with_triton.code / ATTENTION).read_text()
+    first = text.index("@triton.jit\ndef _capped(")
+    end = text.index("@triton.jit", first + 1)
+    head = "import triton\nimport triton.language as tl\n\n_LOG2E = tl.constexpr(1.4426950408889634)\n\n\n"
+    line = "from mlcbuild.compiler.backends.cuda.triton_kernels.capped import _capped\n\n\n"
+    try:
+        with_triton.write(capped, f"{head}{text[first:end]}".encode())
+        with_triton.write(with_triton.code / ATTENTION, f"{text[:first]}{line}{text[end:]}".encode())
+        assert with_triton.build() == OF_ATTENTION
+        with_triton.write(capped, f"# A comment.\n{head}{text[first:end]}".encode())
+        assert with_triton.build() == {}
+        with_triton.exchange(capped, "bound - 2 * bound", "bound - 3 * bound")
+        assert with_triton.build() == OF_ATTENTION
+    finally:
+        with_triton.undo()
 
 
 @pytest.mark.parametrize(
