@@ -85,6 +85,7 @@ def compile_module(
         "mlcbuild.compiler.stages.lower:run",
         inputs={
             "graph": partition.output("out/graph.json"),
+            "manifest": partition.output("out/manifest.json"),
             "signatures": DiscoveredArtifacts(action=partition.identifier, group="signatures"),
             "metadata": metadata,
             "model": configured.model,

@@ -14,6 +14,7 @@ from typing import Any
 
 from mlcbuild.errors import StageError
 
+KERNELS = "kernels"  # the names of all kernels by where these come from (`kernels.scheduling.Scheduling.source`)
 SHOWN_LAYERS = "shown_layers"  # the numbers of the layers that a module shows: between stages, not in a library
 
 

@@ -17,11 +17,14 @@ _INDEX_BITS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Signature:
-    """`workspace` lists the global buffers that the caller has to hand over behind all other arguments, as people read
+    """`source` is where the kernel comes from (`kernels.scheduling.Scheduling.source`).
+
+    `workspace` lists the global buffers that the caller has to hand over behind all other arguments, as people read
     them; `parameters`, empty where there are none, is TVM's JSON of a function without a body that has all the kernel's
     parameters: the sizes of the last ones depend on those of the others."""
 
     name: str
+    source: str
     workspace: tuple[str, ...] = ()
     parameters: str = ""
 
@@ -30,18 +33,19 @@ class Signature:
             raise ValueError(f"{self.name}: a workspace of {self.workspace!r} with parameters {self.parameters!r}")
 
     @staticmethod
-    def of(func: tirx.PrimFunc, *, name: str, workspace: int) -> Signature:
+    def of(func: tirx.PrimFunc, *, name: str, source: str, workspace: int) -> Signature:
         """The signature of a kernel whose last `workspace` parameters are its workspace."""
         if workspace == 0:
-            return Signature(name=name)
+            return Signature(name=name, source=source)
         stub = tirx.PrimFunc(func.params, tirx.Evaluate(0), func.ret_type)
         shown = [f"{buffer.dtype}{list(buffer.shape)}" for buffer in list(func.params)[-workspace:]]
-        return Signature(name=name, workspace=tuple(shown), parameters=ir.to_json(stub))
+        return Signature(name=name, source=source, workspace=tuple(shown), parameters=ir.to_json(stub))
 
     def to_json(self) -> str:
         document: dict[str, object] = {
             "version": VERSION,
             "name": self.name,
+            "source": self.source,
             "workspace": list(self.workspace),
             "index_bits": _INDEX_BITS,
         }
@@ -56,6 +60,7 @@ class Signature:
             document = json.loads(path.read_text(encoding="utf-8"))
             return Signature(
                 name=str(document["name"]),
+                source=str(document["source"]),
                 workspace=tuple(document["workspace"]),
                 parameters=document.get("parameters", ""),
             )

@@ -81,6 +81,7 @@ def implement(context: RuleContext) -> Providers:
         "mlcbuild.compiler.stages.lower:run",
         inputs={
             "graph": partition.output("out/graph.json"),
+            "manifest": partition.output("out/manifest.json"),
             "signatures": DiscoveredArtifacts(action=partition.identifier, group="signatures"),
             "metadata": metadata,
             "model": model,

@@ -47,6 +47,19 @@ def outputs(capsys: Capture, *arguments: str) -> dict[str, Any]:
     return {each["path"][each["path"].index(".") :]: each for each in action["outputs"]}
 
 
+def test_the_kernels_of_a_library_are_named_by_where_they_come_from(built: Path, capsys: Capture) -> None:
+    for target, sources in (("//:cpu", {"mlcbuild"}), ("//:gpu", {"tvm"})):
+        document = json.loads(shown(capsys, target, "Lower", "--output", "json"))
+        assert set(document["kernels"]) == sources
+        assert sum(map(len, document["kernels"].values())) == 2
+        whole = shown(capsys, target, "Lower")
+        for source, names in document["kernels"].items():
+            listed = "".join(f"    {name}\n" for name in names)
+            assert f"  {source} ×{len(names)}\n{listed}" in whole
+            assert f"{len(names)} {source}" in shown(capsys, target)
+    assert json.loads(shown(capsys, "//:cpu", "Link", "--output", "json"))["kernels"] is None
+
+
 def test_a_module_is_shown_as_tvmscript_alone(built: Path, capsys: Capture) -> None:
     text = shown(capsys, "//:cpu", "Phase2", "--ir")
     compile(text, "module.py", "exec")

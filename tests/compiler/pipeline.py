@@ -237,6 +237,7 @@ def finish_library(
         "Lower",
         lower.run,
         graph=at("graph.json"),
+        manifest=at("manifest.json"),
         signatures=tuple(at("signatures", f"{name}.json") for name in names),
         metadata=at("metadata.phase0.json"),
         model=at("configured.json"),

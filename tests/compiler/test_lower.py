@@ -36,7 +36,7 @@ def _partitioned(directory: Path) -> list[str]:
 def _signatures(directory: Path, names: list[str]) -> tuple[Path, ...]:
     paths = tuple(directory / f"{name}.signature.json" for name in names)
     for path, name in zip(paths, names, strict=True):
-        path.write_text(json.dumps({"version": 1, "name": name, "workspace": [], "index_bits": 64}))
+        path.write_text(json.dumps({"version": 1, "name": name, "source": "tir", "workspace": [], "index_bits": 64}))
     return paths
 
 
@@ -44,6 +44,7 @@ def _lower(directory: Path, signatures: tuple[Path, ...], **overrides: object) -
     write_configured(directory, "q0f32", overrides)
     lower.run(
         graph=directory / "graph.json",
+        manifest=directory / "manifest.json",
         signatures=signatures,
         metadata=directory / "metadata.phase0.json",
         model=directory / "configured.json",
@@ -91,6 +92,27 @@ def test_metadata_says_what_sizes_a_library_is_made_for(tmp_path: Path) -> None:
         "model_task": "chat",
     }
     assert {name: document[name] for name in expected} == expected
+
+
+def test_metadata_names_the_kernels_by_where_they_come_from(tmp_path: Path) -> None:
+    names = _partitioned(tmp_path)
+    paths = _signatures(tmp_path, names)
+    signature = json.loads(paths[0].read_text())
+    paths[0].write_text(json.dumps(signature | {"source": "mlcbuild"}))
+    kernels = _lower(tmp_path, paths)["kernels"]
+    assert {source: len(shown) for source, shown in kernels.items()} == {"mlcbuild": 1, "tir": len(names) - 1}
+    (shown,) = kernels["mlcbuild"]
+    assert shown.endswith(f" ({names[0].removeprefix('kernel_')[:8]})")
+    assert " " in shown.partition(" (")[0], "its shape is behind what it computes"
+    assert kernels["tir"] == sorted(kernels["tir"])
+
+
+def test_a_manifest_of_another_graph_is_told(tmp_path: Path) -> None:
+    names = _partitioned(tmp_path)
+    document = json.loads((tmp_path / "manifest.json").read_text())
+    (tmp_path / "manifest.json").write_text(json.dumps(document | {"descriptions": {}}))
+    with pytest.raises(StageError, match=r"manifest\.json does not describe the kernels of this graph"):
+        _lower(tmp_path, _signatures(tmp_path, names))
 
 
 def test_a_mistrals_window_is_in_the_metadata(tmp_path: Path) -> None:

@@ -51,13 +51,34 @@ def _symbols(path: Path) -> dict[str, str]:
     return {line.split()[-1]: line.split()[-2] for line in listed.splitlines()}
 
 
+def test_where_a_kernel_comes_from_is_told() -> None:
+    func, target = packed_product(16, 96, 1), tvm.target.Target(CPU_TARGET)
+    came_scheduled = func.with_attr("tirx.is_scheduled", True)
+
+    def own(func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
+        return came_scheduled
+
+    def borrowed(func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
+        return came_scheduled
+
+    def told(rules: tuple[scheduling.Rule, ...], func: tirx.PrimFunc = func, **more: Any) -> str:
+        backend = scheduling.Scheduling(rules=rules, tvm_rules=(borrowed,), **more)
+        return backend.source(*scheduling.apply_first_rule(func, target, backend.rules))
+
+    assert told((own, borrowed)) == "mlcbuild"
+    assert told((borrowed, own)) == "tvm"
+    assert told(()) == told((lambda *_: None,)) == "unscheduled"
+    assert told((own,), came_scheduled) == "tir"
+    assert told((own,), language=lambda _: "assembly") == "assembly"
+
+
 def test_the_scheduled_kernel_bears_its_content_name(tmp_path: Path) -> None:
     name = _schedule(tmp_path, packed_product(16, 96, 1))
     module = ir.load_module(tmp_path / "scheduled.json")
     (variable,) = [variable for variable, _ in module.functions_items()]
     assert str(variable.name_hint) == name == str(module[variable].attrs["global_symbol"])
     signature = json.loads((tmp_path / "signature.json").read_text())
-    assert signature == {"version": 1, "name": name, "workspace": [], "index_bits": 64}
+    assert signature == {"version": 1, "name": name, "source": "mlcbuild", "workspace": [], "index_bits": 64}
 
 
 def test_the_name_of_the_file_does_not_matter(tmp_path: Path) -> None:

@@ -170,26 +170,7 @@ class Place:
     def build(self, command: str = "build") -> dict[str, int]:
         """Build or test everything: how many actions of each mnemonic ran; `labels` has their targets."""
         events = self.folder / "events"
-        environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(self.folder),
-            "XDG_CACHE_HOME": str(self.folder / "cache"),
-            **self._workers,
-            **self.environment,
-            "PYTHONPATH": f"{self.code}{os.pathsep}{self.site}",
-            "PYTHONDONTWRITEBYTECODE": "1",
-        }
-        called = [
-            sys.executable,
-            "-m",
-            "mlcbuild.cli.main",
-            command,
-            "//...",
-            "--events",
-            str(events),
-            *self.arguments,
-        ]
-        done = subprocess.run(called, cwd=self.root, env=environment, capture_output=True, text=True, check=False)
+        done = self.mlcbuild(command, "//...", "--events", str(events), *self.arguments)
         assert done.returncode == 0, done.stderr
         ran: dict[str, int] = {}
         self.labels = set()
@@ -199,6 +180,20 @@ class Place:
                 ran[event["mnemonic"]] = ran.get(event["mnemonic"], 0) + 1
                 self.labels.add(event["owner"])
         return ran
+
+    def mlcbuild(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """A command of the copy, in the workspace."""
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.folder),
+            "XDG_CACHE_HOME": str(self.folder / "cache"),
+            **self._workers,
+            **self.environment,
+            "PYTHONPATH": f"{self.code}{os.pathsep}{self.site}",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        called = [sys.executable, "-m", "mlcbuild.cli.main", *arguments]
+        return subprocess.run(called, cwd=self.root, env=environment, capture_output=True, text=True, check=False)
 
 
 def new_place(folder: Path, workers: Mapping[str, str], build_file: str) -> Place:
@@ -445,7 +440,8 @@ TABLE = (
         "a quantization", build_file('"q4f32_1"', '"q0f32"'),
         "ConfigureModel", "Quantize", "IndexWeights", "GenConfig", "Export", *CODE,
     ),
-    row("a level", build_file('opt = "O2"', 'opt = "O0"'), *KERNELS, "Link"),
+    # The metadata says that kernels are not scheduled.
+    row("a level", build_file('opt = "O2"', 'opt = "O0"'), *KERNELS, "Lower", "Link"),
     row("a level that does the same", build_file('opt = "O2"', 'opt = "O3"')),
     row("no CUDA graph where there is none", build_file('opt = "O2"', 'opt = "O1"')),
     # Platforms.
@@ -522,6 +518,12 @@ STARTED_OTHERWISE = {
     "Phase0": 1, "Phase1": 1, "Phase2": 1, "Phase3": 1, "Partition": 1, "ScheduleKernel": 2, "CompileKernel": 2,
     "CompileTriton": 2, "Lower": 1, "Link": 1,
 }  # fmt: skip
+
+
+def test_metadata_names_the_kernels_in_triton(with_triton: Place) -> None:
+    kernels = json.loads(with_triton.mlcbuild("show", "//:library", "--output", "json").stdout)["kernels"]
+    assert [name.split()[0] for name in kernels["triton"]] == ["batch_prefill_paged_kv", "batch_prefill_ragged_kv"]
+    assert {"cuda", "tvm"} <= set(kernels)
 
 
 def above(path: str, text: str) -> Edit:

@@ -20,6 +20,7 @@ from mlcbuild.cli.output.terminal import OutputFormat
 from mlcbuild.cli.rendering.opening import renderer_of
 from mlcbuild.cli.show.dump import DumpedAction, check_folder, write_dump
 from mlcbuild.cli.show.ir import FilesOfAction, ir_documents, print_changes, print_ir
+from mlcbuild.cli.show.kernels import KernelsBySource, kernel_lines, metadata_entry, read_kernels, summary
 from mlcbuild.cli.show.last_runs import LastRuns
 from mlcbuild.cli.show.output import action_lines, list_of_mnemonic, target_table
 from mlcbuild.cli.show.shown_action import ActionViewer
@@ -90,6 +91,16 @@ class SurveyedTarget:
         """Fetch what the disk cache does not have of these files from the remote cache, if one is asked."""
         if self.parts.remote is not None:
             self.parts.survey.bring([entry.digest for each in files for entry in each])
+
+    def kernels(self, actions: Iterable[SurveyedAction]) -> KernelsBySource | None:
+        """The kernels of the library whose metadata one of the actions makes; None where no cache has them."""
+        for each in actions:
+            entry = metadata_entry(each.action.mnemonic, self.viewer.outputs(each))
+            if entry is not None:
+                self.bring([[entry]])
+                if not self.parts.survey.store.missing([entry.digest]):
+                    return read_kernels(self.parts.survey.store.read(entry.digest))
+        return None
 
     def version(self, toolchain: str) -> str:
         try:
@@ -253,11 +264,13 @@ def _print(target: SurveyedTarget, wanted: Wanted, output: OutputFormat, options
     chosen = target.chosen(wanted)
     viewer = target.viewer
     unknown = [each for each in target.actions if announces_unknown(each)]
+    kernels = target.kernels(chosen)
     if output is OutputFormat.JSON:
         print_json(
             {
                 "target": target.label,
                 "actions": [viewer.document(viewer.view(each)) for each in chosen],
+                "kernels": kernels,
                 "needs": {label: [each.action.identifier for each in group] for label, group in target.others.items()},
                 "not_known": [{"announced_by": each.action.identifier} for each in unknown],
             }
@@ -267,7 +280,8 @@ def _print(target: SurveyedTarget, wanted: Wanted, output: OutputFormat, options
     if wanted.mnemonic and len(chosen) == 1:
         (only,) = chosen
         source = target.parts.survey.keys.source_of(only.action, only.inputs)
-        options.show(action_lines(viewer.view(only), source, target.version, viewer.blob_path, style))
+        lines = action_lines(viewer.view(only), source, target.version, viewer.blob_path, style)
+        options.show(lines + (kernel_lines(kernels, style) if kernels else []))
         return
     views = [viewer.view(each, with_details=False) for each in chosen]
     if wanted.mnemonic:
@@ -277,6 +291,8 @@ def _print(target: SurveyedTarget, wanted: Wanted, output: OutputFormat, options
         options.show(target_table(target.label, views, style))
     else:
         print(f"{style.bold(target.label)}  no actions")
+    if kernels:
+        options.show([summary(kernels)])
     if target.others:
         needed = ", ".join(f"{label} ({len(group)})" for label, group in target.others.items())
         options.show([f"it needs actions of {needed}"])

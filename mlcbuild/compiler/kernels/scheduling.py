@@ -21,6 +21,15 @@ Rule = Callable[[tirx.PrimFunc, tvm.target.Target], tirx.PrimFunc | None]
 WorkspaceLift = Callable[[tirx.PrimFunc], tuple[tirx.PrimFunc, Sequence[tirx.Var]]]
 
 
+# What a scheduled kernel is written in besides TIR, in a word of the backend's own; "" for nothing.
+Language = Callable[[tirx.PrimFunc], str]
+TVM_RULES, OWN_RULES, WRITTEN, UNSCHEDULED = "tvm", "mlcbuild", "tir", "unscheduled"
+
+
+def _tir_alone(_func: tirx.PrimFunc) -> str:
+    return ""
+
+
 def _no_workspace(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, Sequence[tirx.Var]]:
     return func, ()
 
@@ -38,11 +47,23 @@ class Scheduling:
     """`rules` are for kernels that are optimized, `unoptimized_rules` for `opt = "O0"`.
 
     `lift_workspace` makes parameters of the buffers that a scheduled kernel wants of its caller (`kernels.workspace`).
+    `tvm_rules` are those of the rules that are TVM's own, and `language` tells of other languages than TIR.
     """
 
     rules: tuple[Rule, ...]
     unoptimized_rules: tuple[Rule, ...] = ()
     lift_workspace: WorkspaceLift = _no_workspace
+    tvm_rules: tuple[Rule, ...] = ()
+    language: Language = _tir_alone
+
+    def source(self, scheduled: tirx.PrimFunc, rule: Rule | None) -> str:
+        """Where a kernel comes from that a rule has scheduled, or none: the word of its language, else who scheduled
+        it, else `WRITTEN` if it came scheduled."""
+        if word := self.language(scheduled):
+            return word
+        if rule is not None:
+            return TVM_RULES if rule in self.tvm_rules else OWN_RULES
+        return WRITTEN if _came_scheduled(scheduled) else UNSCHEDULED
 
 
 def apply_rules(
@@ -56,25 +77,35 @@ def apply_rules(
     It has the shape that was `chosen` for it, if that is of the same rule, and its default shape otherwise. Raises
     StageError for a rule that returns neither a kernel nor None.
     """
-    if "tirx.is_scheduled" in func.attrs:
-        return func
+    return apply_first_rule(func, target, rules, chosen)[0]
+
+
+def apply_first_rule(
+    func: tirx.PrimFunc,
+    target: tvm.target.Target,
+    rules: tuple[Rule, ...],
+    chosen: ChosenShape | None = None,
+) -> tuple[tirx.PrimFunc, Rule | None]:
+    """As `apply_rules`, with the rule that scheduled the kernel, if one did."""
+    if _came_scheduled(func):
+        return func, None
     for rule in rules:
         if chosen is not None and isinstance(rule, ShapedRule) and rule.name == chosen.rule:
             scheduled: Any = rule.with_shape(func, target, chosen.shape)
         else:
             scheduled = rule(func, target)
         if isinstance(scheduled, tirx.PrimFunc):
-            return scheduled
+            return scheduled, rule
         if scheduled is not None:
             name = f"{rule.__module__}.{getattr(rule, '__qualname__', type(rule).__qualname__)}"
             raise StageError(f"the schedule rule {name} returned {type(scheduled).__name__}, neither a kernel nor None")
-    return func
+    return func, None
 
 
 def shapes_of(func: tirx.PrimFunc, target: tvm.target.Target, rules: tuple[Rule, ...]) -> tuple[ChosenShape, ...]:
     """The shapes among which can be chosen for a kernel, the default first; () where the first rule that fits it, or
     the pass that made it, leaves no choice."""
-    if "tirx.is_scheduled" in func.attrs:
+    if _came_scheduled(func):
         return ()
     for rule in rules:
         if isinstance(rule, ShapedRule):
@@ -84,3 +115,7 @@ def shapes_of(func: tirx.PrimFunc, target: tvm.target.Target, rules: tuple[Rule,
         elif rule(func, target) is not None:
             return ()
     return ()
+
+
+def _came_scheduled(func: tirx.PrimFunc) -> bool:
+    return "tirx.is_scheduled" in func.attrs

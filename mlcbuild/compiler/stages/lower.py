@@ -1,8 +1,9 @@
 """Lower: the graph becomes bytecode of TVM's virtual machine.
 
-Reads `graph` (of Partition), `signatures` (of every kernel; their bodies are not needed), `metadata` (of Phase0),
-`model` (model.json of ConfigureModel, for its layers and the sizes that memory is planned for) and, for a model with a
-tokenizer, `vocabulary` (of ImportConfig): without it, all entries of the model's vocabulary count as active.
+Reads `graph` and `manifest` (of Partition), `signatures` (of every kernel; their bodies are not needed), `metadata` (of
+Phase0), `model` (model.json of ConfigureModel, for its layers and the sizes that memory is planned for) and, for a
+model with a tokenizer, `vocabulary` (of ImportConfig): without it, all entries of the model's vocabulary count as
+active.
 Writes `executable` (the virtual machine's own binary form), `shape_functions` (an object file with the host functions
 that compute sizes) and `metadata_out`, which is also what the function `_metadata` of the library returns.
 `phases.phase5` lists its passes, `passes.phase5` has their code.
@@ -21,6 +22,8 @@ from tvm import relax, tirx
 from mlcbuild.compiler import ir
 from mlcbuild.compiler import metadata as metadata_file
 from mlcbuild.compiler import target as targets
+from mlcbuild.compiler.kernel_description import KernelDescription
+from mlcbuild.compiler.manifest import read_manifest
 from mlcbuild.compiler.models.description import read_model
 from mlcbuild.compiler.passes.attach_metadata import attached_metadata
 from mlcbuild.compiler.passes.canonical_shape_functions import canonical_shape_function
@@ -36,6 +39,7 @@ from mlcbuild.errors import StageError
 def run(
     *,
     graph: Path,
+    manifest: Path,
     signatures: Sequence[Path],
     metadata: Path,
     model: Path,
@@ -62,13 +66,15 @@ def run(
     document.pop(metadata_file.SHOWN_LAYERS, None)
     module = ir.load_module(graph)
     kernels = _kernel_names(module)
+    read = _read_signatures(kernels, signatures)
+    document[metadata_file.KERNELS] = _named_by_source(read, manifest)
     context = PhaseContext(
         target=targets.parse(target),
         metadata=document,
         sizes=description.sizes,
         layers=description.layers,
         parameters=tuple(parameter["name"] for parameter in document.get("params", [])),
-        signatures=_read_signatures(kernels, signatures),
+        signatures=read,
         cuda_graph=cuda_graph,
     )
     added = added_passes(passes, places)
@@ -93,6 +99,19 @@ def _read_signatures(kernels: frozenset[str], paths: Sequence[Path]) -> dict[str
         problem = "has no signature" if name in kernels else "is not a kernel of this graph"
         raise StageError(f"{name} {problem}")
     return found
+
+
+def _named_by_source(signatures: Mapping[str, Signature], manifest: Path) -> dict[str, list[str]]:
+    """The names that people read of all kernels, by where these come from."""
+    try:
+        described = read_manifest(manifest.read_bytes())["descriptions"]
+        names = {name: KernelDescription.read(described[name]).text(name) for name in signatures}
+    except (ValueError, KeyError) as error:
+        raise StageError(f"{manifest.name} does not describe the kernels of this graph") from error
+    by_source: dict[str, list[str]] = {}
+    for name in sorted(signatures, key=names.__getitem__):
+        by_source.setdefault(signatures[name].source, []).append(names[name])
+    return by_source
 
 
 def _generate(module: tvm.IRModule, target: tvm.target.Target, path: Path) -> tvm.IRModule:

@@ -4,7 +4,8 @@ Reads `kernel` (the canonical JSON of `passes.canonical_kernel`); writes `schedu
 that bears the kernel's content name) and `signature` (what Lower has to know of the kernel besides its arguments).
 The parameter `tuned` names the shape that measurements have chosen for the kernel, and the digest of the record that
 says so, which is part of the key only. Without it the kernel has its default shape.
-Memory that a kernel wants of its caller becomes further arguments, of which its signature tells.
+Memory that a kernel wants of its caller becomes further arguments, of which its signature tells, as it does where
+the kernel comes from.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from mlcbuild.compiler import canonical_file
 from mlcbuild.compiler import signature as signatures
 from mlcbuild.compiler import target as targets
-from mlcbuild.compiler.kernels.scheduling import ChosenShape, Scheduling, apply_rules
+from mlcbuild.compiler.kernels.scheduling import ChosenShape, Scheduling, apply_first_rule
 
 
 def run(
@@ -39,8 +40,9 @@ def run(
     chosen = ChosenShape(rule=tuned["rule"], shape=tuned["shape"]) if tuned else None
     with parsed:
         rules = backend.rules if optimized else backend.unoptimized_rules
-        func = apply_rules(unscheduled.function, parsed, rules, chosen)
+        func, rule = apply_first_rule(unscheduled.function, parsed, rules, chosen)
+    source = backend.source(func, rule)
     func, buffers = backend.lift_workspace(func)
-    made = signatures.Signature.of(func, name=unscheduled.name, workspace=len(buffers))
+    made = signatures.Signature.of(func, name=unscheduled.name, source=source, workspace=len(buffers))
     canonical_file.write_scheduled(unscheduled, func, scheduled)
     signature.write_text(made.to_json(), encoding="utf-8")

@@ -88,6 +88,7 @@ def _lower(directory: Path, *, cuda_graph: bool = True, output: str = "lowered")
     write_configured(directory, "q0f32", {"max_batch_size": 4})
     lower.run(
         graph=directory / "graph.json",
+        manifest=directory / "manifest.json",
         signatures=tuple(directory / f"{name}.signature.json" for name in _names(directory)),
         metadata=directory / "metadata.phase0.json",
         model=directory / "configured.json",
@@ -161,6 +162,13 @@ def test_the_sorts_memory_is_its_callers(tiny: Path) -> None:
     signatures = [json.loads((tiny / f"{name}.signature.json").read_text()) for name in _names(tiny)]
     (sort,) = [signature for signature in signatures if signature["workspace"]]
     assert all(part.startswith(("float32", "int32")) for part in sort["workspace"])
+
+
+def test_metadata_name_the_kernels_by_where_they_come_from(tiny: Path) -> None:
+    kernels = json.loads((_lower(tiny, output="named") / "metadata.json").read_text())["kernels"]
+    assert set(kernels) == {"cuda", "tir", "tvm"}
+    assert sum(map(len, kernels.values())) == len(_names(tiny))
+    assert any("dequantize_matmul" in name for name in kernels["cuda"])
 
 
 def _virtual_machine_functions(executable: Path) -> str:
