@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from mlcbuild.doctor.check import Check
 from mlcbuild.doctor.children import run_python
 from mlcbuild.doctor.finding import Finding, failed, ok, skipped
-from mlcbuild.engine.distributions import Distributions
+from mlcbuild.engine.distributions import Distributions, install_again
 from mlcbuild.engine.json_cache import JsonCache
 
 _EXTRA_SECONDS = 30.0
@@ -91,9 +91,7 @@ def extra(name: str) -> Finding:
         return skipped("not installed", f'for {purpose}: python -m pip install "mlcbuild[{extra_name}]"')
     child = run_python(f"import {module}", seconds=_EXTRA_SECONDS)
     if child.ended:
-        return failed(
-            f"{found.version}: its import {child.ended}", f"run: python -m pip install --force-reinstall {name}"
-        )
+        return failed(f"{found.version}: its import {child.ended}", install_again(found))
     return ok(found.version, version=found.version)
 
 

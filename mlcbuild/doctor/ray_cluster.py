@@ -16,7 +16,7 @@ from mlcbuild.doctor.check import Check, Part
 from mlcbuild.doctor.children import run_python
 from mlcbuild.doctor.examination import of_error
 from mlcbuild.doctor.finding import Figure, Finding, FindingCause, failed, ok, skipped, warning, wrong_setting
-from mlcbuild.engine.distributions import Distributions
+from mlcbuild.engine.distributions import Distributions, install_again
 from mlcbuild.engine.json_cache import JsonCache
 from mlcbuild.errors import InfrastructureError
 from mlcbuild.execution.machine_resources import MachineResources
@@ -208,7 +208,7 @@ def installed(*, is_needed: bool) -> Finding:
         return skipped("not installed", f"for clusters: {_INSTALL}")
     child = run_python(_IMPORT_PROGRAM, seconds=_IMPORT_SECONDS)
     if child.ended:
-        return failed(f"{found.version}: its import {child.ended}", f"run: {_INSTALL} --force-reinstall")
+        return failed(f"{found.version}: its import {child.ended}", install_again(found))
     seconds = child.document.get("seconds")
     took = float(seconds) if isinstance(seconds, int | float) else 0.0
     return ok(f"{found.version}, imported in {duration(took)}", version=found.version, import_seconds=took)

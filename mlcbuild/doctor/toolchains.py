@@ -55,7 +55,7 @@ def examine_toolchain(
         return ok(version, version=version)
     child = run_python(toolchain.trial, seconds=toolchain.trial_seconds)
     if child.ended:
-        return failed(f"{version + ': ' if version else ''}its trial {child.ended}", *toolchain.repair())
+        return failed(f"{version + ': ' if version else ''}its trial {child.ended}", *toolchain.repair(files))
     if reason := child.document.get("skipped"):
         return skipped(str(reason))
     figures = _figures(child.document)

@@ -46,6 +46,12 @@ class Distribution:
     information: Path
 
 
+def install_again(*found: Distribution) -> str:
+    """Advice for distributions that are damaged: the same releases, and nothing else."""
+    named = " ".join(f"{each.name}=={each.version}" for each in found)
+    return f"install it again: python -m pip install --force-reinstall --no-deps {named}"
+
+
 class Distributions:
     """The distributions on Python's search path (`search_path`, by default `sys.path`)."""
 
@@ -78,7 +84,7 @@ class Distributions:
             except (OSError, ValueError) as error:
                 raise LocalEnvironmentError(
                     f"the installation of {name} {distribution.version} cannot be read: {error}",
-                    advice=(f"install it again: python -m pip install --force-reinstall {name}",),
+                    advice=(install_again(distribution),),
                 ) from error
         return self._fingerprints[distribution.name]
 

@@ -10,6 +10,7 @@ import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+from mlcbuild.engine.distributions import install_again
 from mlcbuild.errors import LocalEnvironmentError
 from mlcbuild.toolchains.installed_files import InstalledFiles
 
@@ -57,8 +58,9 @@ class Toolchain(ABC):
         del files
         return ""
 
-    def repair(self) -> tuple[str, ...]:
+    def repair(self, files: InstalledFiles) -> tuple[str, ...]:
         """Advice if it is installed and does not work."""
+        del files
         return self.advice
 
 
@@ -90,5 +92,6 @@ class DistributionToolchain(Toolchain):
         others = ", ".join(f"{name} {version}" for name, version in found.items() if version != first)
         return f"{first} ({others})" if others else first
 
-    def repair(self) -> tuple[str, ...]:
-        return (f"install it again: python -m pip install --force-reinstall {' '.join(self.distributions)}",)
+    def repair(self, files: InstalledFiles) -> tuple[str, ...]:
+        found = (files.distributions.find(name) for name in self.distributions)
+        return (install_again(*(each for each in found if each is not None)),)

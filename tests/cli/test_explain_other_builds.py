@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.main import main
 from tests.cli.kernel_workspace import asking, build, edit, enter_kernel_workspace, of
 
@@ -76,12 +78,109 @@ def test_another_machine_is_compared_by_its_build_report(
     assert "5 actions have the same key on both machines" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("content", [None, "{", "[]", "{}", '{"actions": 3}'])
-def test_a_file_that_is_no_report_is_an_error(
-    content: str | None, workspace: Path, tmp_path: Path, capsys: Capture
-) -> None:
-    path = tmp_path / "report.json"
+NO_REPORTS = {
+    "absent": None,
+    "half": "{",
+    "a list": "[]",
+    "empty": "{}",
+    "a number of actions": '{"actions": 3}',
+    "no keys": '{"actions": {"total": 3}, "keys": ["x"]}',
+    "other actions": '{"actions": [{"key": "x", "action": "//:package Command"}]}',
+    "an odd listing": '{"actions": [], "code": {"implementations": 3}}',
+    "deep": "[" * 100_000,
+    "not text": "\udcff\udcfe",
+}
+
+
+@pytest.mark.parametrize("name", NO_REPORTS)
+def test_a_file_that_is_no_report_is_an_error(name: str, workspace: Path, tmp_path: Path, capsys: Capture) -> None:
+    path, content = tmp_path / "report.json", NO_REPORTS[name]
     if content is not None:
-        path.write_text(content)
-    assert main(["explain", "//:package", "--against", str(path)]) == 2
-    assert str(path) in capsys.readouterr().err
+        path.write_bytes(content.encode("utf-8", "surrogateescape"))
+    code, said = told(capsys, "//:package", path)
+    assert code == ExitCode.COMMAND_LINE
+    if content is None:
+        assert said == f"error: {path} cannot be read: No such file or directory\n"
+        return
+    assert said.splitlines() == [
+        f"error: {path} has no keys of actions",
+        "  give what `mlcbuild build --build-report FILE` wrote on the other machine,",
+        "  or the output of `mlcbuild aquery 'deps(…)' --output json`",
+    ]
+
+
+def told(capsys: Capture, target: str, path: Path) -> tuple[int, str]:
+    """The exit code, and what is said on standard error."""
+    capsys.readouterr()
+    code = main(["explain", target, "--against", str(path)])
+    return code, capsys.readouterr().err
+
+
+def test_a_folder_and_the_event_log_are_no_reports(built: Path, tmp_path: Path, capsys: Capture) -> None:
+    assert told(capsys, "//:package", tmp_path) == (2, f"error: {tmp_path} cannot be read: Is a directory\n")
+    events = tmp_path / "events.jsonl"
+    build(capsys, "--events", str(events))
+    code, said = told(capsys, "//:package", events)
+    assert code == ExitCode.COMMAND_LINE
+    assert f"error: {events} has no keys of actions" in said
+
+
+def test_a_report_without_the_target_says_which_it_has(built: Path, tmp_path: Path, capsys: Capture) -> None:
+    report = tmp_path / "report.json"
+    assert main(["build", "//:model", "--build-report", str(report)]) == 0
+    code, said = told(capsys, "//:package", report)
+    assert code == ExitCode.COMMAND_LINE
+    assert said.splitlines() == [
+        f"error: {report} has no action of //:package",
+        "  it has those of //:model",
+        "  give a report of a build of these targets, in a copy of this workspace",
+    ]
+    code, said = told(capsys, "//:all", report)
+    assert code == ExitCode.OK
+    assert said == f"note: {report} has no action of //:package\n"
+
+
+def test_a_report_of_another_workspace_is_told_by_its_targets(built: Path, tmp_path: Path, capsys: Capture) -> None:
+    there, report = tmp_path / "elsewhere", tmp_path / "report.json"
+    there.mkdir()
+    commands = "".join(
+        f'[[command]]\nname = "{name}"\ntool = ":sh"\narguments = ["-c", "echo > {{outputs}}"]\noutputs = ["x"]\n'
+        for name in ("five", "four", "one", "three", "two")
+    )
+    (there / "BUILD.toml").write_text(
+        f'[workspace]\nname = "other"\n[[tool]]\nname = "sh"\npath = "/bin/sh"\n{commands}'
+    )
+    assert main(["-C", str(there), "build", "//...", "--build-report", str(report)]) == 0
+    code, said = told(capsys, "//:package", report)
+    assert code == ExitCode.COMMAND_LINE
+    assert "  it has those of //:five, //:four, //:one, and 2 more\n" in said
+
+
+def test_a_report_of_a_build_that_never_began_has_nothing_to_compare_with(
+    built: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    report = tmp_path / "report.json"
+    assert main(["build", "//:nobody", "--build-report", str(report)]) == ExitCode.ANALYSIS_FAILED
+    code, said = told(capsys, "//:package", report)
+    assert code == ExitCode.COMMAND_LINE
+    assert f"error: {report} has no action of //:package\n  its build ended before any action was known\n" in said
+
+
+def test_keys_by_another_digest_function_are_not_compared(built: Path, tmp_path: Path, capsys: Capture) -> None:
+    report = tmp_path / "report.json"
+    edit(built / "BUILD.toml", 'name = "example"\n', 'name = "example"\ndigest = "sha256"\n')
+    build(capsys, "--build-report", str(report))
+    edit(built / "BUILD.toml", 'digest = "sha256"\n', "")
+    code, said = told(capsys, "//:package", report)
+    assert code == ExitCode.COMMAND_LINE
+    assert f"error: {report} has keys of sha256, and this workspace those of blake3: all differ" in said
+
+
+def test_one_action_has_and_several_have_a_key(built: Path, tmp_path: Path, capsys: Capture) -> None:
+    report = tmp_path / "report.json"
+    build(capsys, "--build-report", str(report))
+    document = json.loads(report.read_text())
+    kept = "//:package Command"
+    report.write_text(json.dumps({**document, "keys": {kept: document["keys"][kept]}}))
+    assert main(["explain", "//:package", "--against", str(report)]) == 0
+    assert capsys.readouterr().out == "1 action has the same key on both machines; 5 without a key in the report\n"

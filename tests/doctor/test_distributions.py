@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import sys
 from pathlib import Path
 
@@ -38,4 +39,5 @@ def test_an_extra_whose_import_fails_is_an_error(monkeypatch: pytest.MonkeyPatch
     finding = distributions.extra("boto3")
     assert finding.verdict is Verdict.ERROR
     assert "its import fails: ModuleNotFoundError: No module named" in finding.measured
-    assert finding.advice == ("run: python -m pip install --force-reinstall boto3",)
+    again = f"--force-reinstall --no-deps boto3=={importlib.metadata.version('boto3')}"
+    assert finding.advice == (f"install it again: python -m pip install {again}",)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from dataclasses import replace
 from pathlib import Path
 
@@ -99,5 +100,5 @@ def test_a_toolchain_that_crashes_is_a_finding_and_no_crash_of_ours() -> None:
     finding = examine_toolchain(replace(TVM, trial="import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"))
     assert finding.verdict is Verdict.ERROR
     assert finding.measured.endswith(": its trial is ended by SIGSEGV")
-    again = "install it again: python -m pip install --force-reinstall apache-tvm apache-tvm-ffi"
-    assert finding.advice == (again,)
+    again = " ".join(f"{name}=={importlib.metadata.version(name)}" for name in ("apache-tvm", "apache-tvm-ffi"))
+    assert finding.advice == (f"install it again: python -m pip install --force-reinstall --no-deps {again}",)

@@ -31,7 +31,7 @@ def test_the_missing_package_and_the_extra_are_named(monkeypatch: pytest.MonkeyP
     signatures = "signatures of releases need the package {}, which is not installed"
     assert missing == [
         signatures.format("securesystemslib"),
-        signatures.format("sigstore_models"),
+        signatures.format("sigstore-models"),
         signatures.format("cryptography"),
-        "a bill of materials needs the package cyclonedx, which is not installed",
+        "a bill of materials needs the package cyclonedx-python-lib, which is not installed",
     ]

@@ -50,12 +50,17 @@ def explain_targets(request: ExplainRequest, output: OutputFormat, options: Glob
     other = OtherMachine.read(request.against) if request.against else None
     if request.build:
         chosen(record_directory(options), request.build)  # An error in it is told before the work.
+    if other is not None:
+        with_actions = {action.owner for action in analysis.actions}
+        for label in other.lacking([str(each.label) for each in analysis.requested if str(each.label) in with_actions]):
+            options.note(f"{other.path} has no action of {label}")
     disk_cache, remote = request.survey.disk_cache, request.survey.remote(workspace, options)
     with surveying(workspace, analysis, targets, disk_cache=disk_cache, remote=remote, say=options.note) as parts:
         stored = StoredResults(disk_cache)
         reasons = Reasons(parts.survey, stored)
         printer = _Printer(parts=parts, stored=stored, root=workspace.root, output=output, options=options)
         if other is not None:
+            other.check_function(parts.survey.store.function.value)
             printer.against(other, reasons)
             return
         explanations = [] if request.build else list(reasons.now())
@@ -125,13 +130,14 @@ class _Printer:
             )
             return
         self._print(compared.differing)
-        counts = [f"{text.plural(compared.equal, 'action')} have the same key on both machines"]
+        have = "has" if compared.equal == 1 else "have"
+        counts = [f"{text.plural(compared.equal, 'action')} {have} the same key on both machines"]
         if compared.following:
             counts.append(f"{len(compared.following):,} differ because of the outputs of others")
         if compared.unknown_here:
-            counts.append(f"{len(compared.unknown_here):,} have no key here yet")
+            counts.append(f"{len(compared.unknown_here):,} without a key here yet")
         if compared.unknown_there:
-            counts.append(f"{len(compared.unknown_there):,} are not in the report")
+            counts.append(f"{len(compared.unknown_there):,} without a key in the report")
         self.options.show(["; ".join(counts)])
 
     def _print(self, explanations: Sequence[Explanation]) -> None:

@@ -12,7 +12,6 @@ from mlcbuild.toolchains.toolchain import DistributionToolchain
 _FFI = "apache-tvm-ffi"
 _FFI_PIN = "0.1.14.post1"
 _FFI_GOOD = re.compile(r"0\.1\.14(\.|$)")
-_ADVICE = (f'run: python -m pip install "{_FFI}=={_FFI_PIN}"',)
 
 _TRIAL = """
 import json, subprocess, sys, time
@@ -56,7 +55,7 @@ class _Tvm(DistributionToolchain):
             raise LocalEnvironmentError(
                 f"{_FFI} {found.version} is installed beside {sys.executable}; mlcbuild needs 0.1.14.*, "
                 "because newer ones crash while they save TVM's IR",
-                advice=self.advice,
+                advice=(f'run: python -m pip install "{_FFI}=={_FFI_PIN}"',),
             )
 
 
@@ -64,7 +63,7 @@ TOOLCHAIN = _Tvm(
     name="tvm",
     distributions=("apache-tvm", _FFI),
     purpose="compiling models",
-    advice=_ADVICE,
+    advice=("install mlcbuild again, with what it depends on: python -m pip install mlcbuild",),
     preload=("numpy", "tvm", "tvm.relax", "tvm.relax.frontend.nn.llm.kv_cache", "tvm.s_tir"),
     preloaded_for=("apache-tvm", _FFI),
     trial=_TRIAL,

@@ -52,7 +52,7 @@ def _library() -> ctypes.CDLL:
     except OSError as error:
         raise LocalEnvironmentError(
             f"nvFatbin cannot be loaded: {error}",
-            advice=('run: python -m pip install --force-reinstall "mlcbuild[cuda]"',),
+            advice=('run: python -m pip uninstall nvidia-nvfatbin, then python -m pip install "mlcbuild[cuda]"',),
         ) from error
     library.nvFatbinGetErrorString.restype = ctypes.c_char_p
     return library

@@ -53,7 +53,7 @@ def _library() -> ctypes.CDLL:
     except OSError as error:
         raise LocalEnvironmentError(
             f"the CUDA compiler cannot be loaded: {error}",
-            advice=('run: python -m pip install --force-reinstall "mlcbuild[cuda]"',),
+            advice=('run: python -m pip uninstall nvidia-cuda-nvrtc, then python -m pip install "mlcbuild[cuda]"',),
         ) from error
     library.nvrtcGetErrorString.restype = ctypes.c_char_p
     return library
