@@ -181,6 +181,28 @@ def small_build() -> EventLogText:
     )
 
 
+def spread_build() -> EventLogText:
+    """A build on this machine and three nodes with three workers each, whose names are in no order. One action of a
+    worker begins before the one in front of it has ended, as clocks that differ have it.
+    """
+    actions = [action("Export", "executed_local", 0.0, 3.0), action("Phase0", "executed_local", 1.0, 2.5)]
+    for node in ("node-10", "node-2", "node-1"):
+        for worker in (11, 3, 1):
+            for turn in range(3):
+                began = 3.0 + 2.0 * turn
+                ended = began + (2.5 if (node, worker, turn) == ("node-2", 3, 0) else 1.8)
+                name = f"CompileKernel {node}-{worker}-{turn}"
+                more = {"node": node, "worker": f"{node}/{worker}"}
+                actions.append(action(name, "executed_ray", began, ended, **more))
+    actions.append(action("Link", "executed_ray", 12.0, 13.0, node="node-2", worker="node-2/3"))
+    return EventLogText(
+        actions=actions,
+        targets=[TargetFinished(label="//m:a", success=True, outputs=("mlcbuild-out/default/m/a/lib.so",))],
+        wall_seconds=13.0,
+        critical_path=["//m:a Export", "//m:a Link"],
+    )
+
+
 def large_build(count: int, *, began: float = BEGAN, slower: float = 1.0) -> EventLogText:
     """So many actions of 25 targets on four machines with eight workers each; a sixth ran, or more."""
     free = [0.0] * 32

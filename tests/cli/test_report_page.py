@@ -11,7 +11,7 @@ import pytest
 from mlcbuild.cli.main import main
 from mlcbuild.engine.build_events import TargetFinished
 from tests.cli.browser import Browser, chromium
-from tests.cli.report_builds import BUILD_FILE, EventLogText, action, large_build, small_build
+from tests.cli.report_builds import BUILD_FILE, EventLogText, action, large_build, small_build, spread_build
 
 pytestmark = pytest.mark.slow
 
@@ -158,6 +158,47 @@ def test_the_timeline_is_walked_with_arrows(browser: Browser, small: Path) -> No
     assert browser.run("page.views.get('timeline').to - page.views.get('timeline').from") < 5
     browser.press("0", "ENTER")
     assert browser.place() == "#timeline?action=//m:a+Export"
+
+
+def test_the_timeline_has_lanes_by_node_and_worker_in_their_order(browser: Browser, tmp_path: Path) -> None:
+    browser.open(written(tmp_path, spread_build()), "#timeline")
+    timeline = "page.views.get('timeline')"
+    lanes = "group.lanes.map((lane) => [lane.name, lane.actions.length])"
+    groups = browser.run(f"{timeline}.groups.map((group) => [group.name, group.count, {lanes}])")
+    names = ["worker 1", "worker 3", "worker 11"]
+    assert groups == [
+        ["this machine", 2, [["", 1], ["", 1]]],
+        ["node-1", 3, [[name, 3] for name in names]],
+        ["node-2", 3, [["worker 1", 3], ["worker 3", 3], ["", 1], ["worker 11", 3]]],
+        ["node-10", 3, [[name, 3] for name in names]],
+    ]
+    assert browser.run(
+        f"{timeline}.lanes.every((lane) => lane.actions.every((one, at, all) => !at || all[at - 1].time <= one.start))"
+    )
+
+    browser.run(f"new Promise((done) => setTimeout(() => ({timeline}.draw(), done()), 100))")
+    is_written = f"""{timeline}.lanes.map((lane) => {{
+      const view = {timeline}, ratio = devicePixelRatio || 1, y = (view.top + lane.y) * ratio;
+      const found = view.canvas.getContext("2d").getImageData(7 * ratio, y + 4, 40 * ratio, view.lane * ratio - 8).data;
+      return new Set(new Uint32Array(found.buffer)).size > 3;
+    }})"""
+    drawn = browser.run(f"{is_written}.slice(2)")  # those of this machine have an action there
+    assert drawn == [bool(name) for _, _, own in groups[1:] for name, _ in own]
+
+    browser.run("document.querySelector('canvas').focus()")
+    said = []
+    for key in ("HOME", *["ARROW_DOWN"] * 5):
+        browser.press(key)
+        said.append(browser.run("document.getElementById('said').textContent").partition(",")[0].removeprefix("//m:a "))
+    assert said == [
+        "Export",
+        "Phase0",
+        *(f"CompileKernel node-1-{worker}-0" for worker in (1, 3, 11)),
+        "CompileKernel node-2-1-0",
+    ]
+    hovered = f"{timeline}.lanes.find((lane) => lane.group?.name === 'node-10').actions[0]"
+    browser.run(f"{timeline}.hover({hovered}, {{ clientX: 300, clientY: 300 }})")
+    assert "node-10 worker 1" in browser.text(".tip")
 
 
 def test_links_lead_to_the_same_place_again(browser: Browser, small: Path) -> None:

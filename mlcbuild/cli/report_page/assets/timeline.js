@@ -3,31 +3,38 @@
 
 const LANES = [20, 34], AXIS = 22, CHART = 44, GROUP = 22, NARROWEST = 0.6; // pixels; lanes are higher where there are few
 
-/** Lanes of actions in groups of one machine; actions of a worker that overlap have lanes side by side. */
+const { compare } = new Intl.Collator("en", { numeric: true }); // node-2 comes before node-10
+
+/** Lanes of actions in groups of one machine, by worker; actions of a worker that overlap have lanes side by side. */
 function lanesOf(build) {
   const groups = [];
-  for (const { name, actions } of build.grouped((action) => action.machine).sort((one, other) => (one.name === "this machine" ? -1 : other.name === "this machine" ? 1 : one.name < other.name ? -1 : 1))) {
-    const lanes = [];
+  for (const { name, actions } of build.grouped((action) => action.machine).sort((one, other) => (one.name === "this machine" ? -1 : other.name === "this machine" ? 1 : compare(one.name, other.name)))) {
     const byWorker = new Map();
     for (const action of actions.sort((one, other) => one.start - other.start)) {
       const ofWorker = byWorker.get(action.lane) ?? [];
       byWorker.set(action.lane, ofWorker);
       let lane = ofWorker.find((each) => each.end <= action.start + 1e-6);
-      if (!lane) {
-        lane = { name: ofWorker.length ? `${action.lane} ${ofWorker.length + 1}` : action.lane, actions: [], end: 0 };
-        ofWorker.push(lane);
-        lanes.push(lane);
-      }
+      if (!lane) ofWorker.push(lane = { name: ofWorker.length ? "" : workerName(action), actions: [], end: 0 });
       lane.actions.push(action);
       lane.end = action.time;
     }
-    groups.push({ name, lanes });
+    const workers = [...byWorker].sort(([one], [other]) => compare(one, other)).map(([, lanes]) => lanes);
+    // This machine's workers have no names, so each of its lanes is one.
+    const count = workers.reduce((sum, lanes) => sum + (lanes[0].name ? 1 : lanes.length), 0);
+    groups.push({ name, lanes: workers.flat(), count });
   }
   const hits = ["remote_hit", "disk_hit", "up_to_date"]
     .map((status) => ({ name: statusName(status), actions: build.actions.filter((action) => action.status === status && !action.ran).sort((one, other) => one.time - other.time), hits: true }))
     .filter((lane) => lane.actions.length);
   if (hits.length) groups.push({ name: "answers of caches", lanes: hits });
   return groups;
+}
+
+/** A worker without the name of its machine: `worker 3` for `node-2 worker 3` and `node-2/3`; "" for one without a name. */
+function workerName(action) {
+  if (!action.worker || action.worker === action.executor) return "";
+  const own = action.worker.startsWith(action.machine) ? action.worker.slice(action.machine.length).replace(/^[\s/]+/, "") : action.worker;
+  return /^\d+$/.test(own) ? `worker ${own}` : own || action.worker;
 }
 
 /** How many actions run, and the sum of their largest memory, from each moment on: [[time, count, bytes], …]. */
@@ -203,7 +210,7 @@ class Timeline {
     this.tip.hidden = !action;
     if (!action) return;
     this.tip.replaceChildren(h("strong", null, action.title),
-      h("span", null, statusName(action.status), action.ran ? ` · ${seconds(action.seconds)} · ${action.machine}` : "", action.cause ? ` · ${action.cause}` : "", action.peak_bytes ? ` · ${bytes(action.peak_bytes)}` : "", action.onPath ? " · critical path" : ""));
+      h("span", null, statusName(action.status), action.ran ? ` · ${seconds(action.seconds)} · ${[action.machine, workerName(action)].filter(Boolean).join(" ")}` : "", action.cause ? ` · ${action.cause}` : "", action.peak_bytes ? ` · ${bytes(action.peak_bytes)}` : "", action.onPath ? " · critical path" : ""));
     const { innerWidth, innerHeight } = window;
     this.tip.style.setProperty("left", `${Math.max(8, Math.min(event.clientX + 14, innerWidth - this.tip.offsetWidth - 8))}px`);
     this.tip.style.setProperty("top", `${event.clientY + 20 + this.tip.offsetHeight > innerHeight ? event.clientY - this.tip.offsetHeight - 10 : event.clientY + 20}px`);
@@ -351,7 +358,7 @@ class Timeline {
   }
 
   drawGroup(draw, colour, lane, y) {
-    const text = `${lane.group.name}  ·  ${lane.group.lanes[0].hits ? plural(lane.group.lanes.reduce((sum, each) => sum + each.actions.length, 0), "hit") : plural(lane.group.lanes.length, "worker")}`;
+    const text = `${lane.group.name}  ·  ${lane.group.lanes[0].hits ? plural(lane.group.lanes.reduce((sum, each) => sum + each.actions.length, 0), "hit") : plural(lane.group.count, "worker")}`;
     draw.fillStyle = colour("--ink");
     draw.font = "600 12px system-ui, sans-serif";
     draw.fillText(text, 7, y);
@@ -383,6 +390,16 @@ class Timeline {
       }
       draw.globalAlpha = 1;
     }
+    if (lane.name) this.drawWorker(draw, colour, lane, y);
+  }
+
+  /** The name of a lane's worker, at the left, where no action is. */
+  drawWorker(draw, colour, lane, y) {
+    const room = draw.measureText(lane.name).width + 14;
+    const isFree = !lane.actions.some((action) => this.x(action.start) < room && this.x(action.time) > 0);
+    if (!isFree) return;
+    draw.fillStyle = colour("--muted");
+    draw.fillText(lane.name, 7, y + this.lane / 2);
   }
 
   /** The time of fetching inputs and of storing outputs is lighter. */
