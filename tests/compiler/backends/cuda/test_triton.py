@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -20,6 +21,7 @@ from mlcbuild.compiler.backends.cuda.kernels import triton_attention
 from mlcbuild.compiler.backends.cuda.schedule import SCHEDULING
 from mlcbuild.compiler.backends.cuda.stages import compile_host, compile_triton
 from mlcbuild.compiler.passes.canonical_kernel import canonicalize, load_kernel
+from mlcbuild.compiler.script_parsing import quick_script_parsing
 from mlcbuild.compiler.stages import schedule_kernel
 from mlcbuild.errors import StageError
 from tests.compiler.pipeline import CUDA_TARGET
@@ -46,13 +48,16 @@ assert not {"tvm", "torch", "numpy"} & set(sys.modules), sorted({"tvm", "torch",
 _SHARED_KIBIBYTES = {"sm_80": 163, "sm_86": 99, "sm_90": 227, "sm_120": 99}
 
 
+@functools.cache
 def _original(arch: str = "sm_90", *, paged: bool = True, head_dim: int = 128, dtype: str = "float16") -> tirx.PrimFunc:
     target = tvm.target.Target({**CUDA_TARGET, "arch": arch})
-    if paged:
-        return _attention_prefill(2, 8, head_dim, dtype, False, {}, target)
-    return _attention_prefill_ragged(2, 8, head_dim, head_dim, dtype, {}, target)
+    with quick_script_parsing():
+        if paged:
+            return _attention_prefill(2, 8, head_dim, dtype, False, {}, target)
+        return _attention_prefill_ragged(2, 8, head_dim, head_dim, dtype, {}, target)
 
 
+@functools.cache
 def _made(arch: str = "sm_90", *, paged: bool = True, head_dim: int = 128, dtype: str = "float16") -> tirx.PrimFunc:
     target = tvm.target.Target({**CUDA_TARGET, "arch": arch})
     make = triton_attention.paged_prefill if paged else triton_attention.ragged_prefill
