@@ -21,43 +21,65 @@ from tests.compiler.kernel_running import compiled, run
 from tests.compiler.windowed_batch import WindowedBatch, merged
 
 _HEADS = (4, 2, 32)
-_WINDOWS = [SlidingWindow(size=12), SlidingWindow(size=12, sink=3), SlidingWindow(size=40, sink=20)]
+_KEYS_FIRST = (2, 4, 32)  # as TVM's kernels take them
+_PLAIN, _SINK, _LONG_SINK = SlidingWindow(size=12), SlidingWindow(size=12, sink=3), SlidingWindow(size=40, sink=20)
+_WINDOWS = [_PLAIN, _SINK, _LONG_SINK]
+# Each window, type and rotation is seen, and a sink with each; the other pairs, whose parts are all in these, by
+# `pytest -m exhaustive`.
+_SEEN = {(_SINK, "float32", True), (_LONG_SINK, "float16", False), *((each, "float32", False) for each in _WINDOWS)}
 _TOLERANCE = {"float32": 3e-6, "float16": 4e-3}
 # Tokens before and new ones: pieces that are shorter, as long and longer than the window, and begin anywhere.
 _PREFILLS = [[(0, 5)], [(0, 90)], [(7, 12), (11, 1), (0, 30)], [(12, 40), (60, 13), (2, 6), (13, 9)], [(100, 100)]]
 _DECODES = [[0, 1], [2, 11, 12], [13, 39, 40, 41], [150, 5]]
 
 
+# Kernels, each compiled once for all numbers that it is tried with, and only where a test asks for it.
+
+
 @functools.cache
-def _kernels(window: SlidingWindow, dtype: str, llama3: bool) -> dict[str, Any]:
-    query_heads, key_heads, dim = _HEADS
-    rule = LLAMA3 if llama3 else {}
-    given: Any = {"rope_scaling": rule, "window": window}
+def _decode(window: SlidingWindow) -> Any:
     with quick_script_parsing():
-        decode = _attention_decode_cpu(key_heads, query_heads, dim, dtype, True, rule)
-        prefill = _attention_prefill_cpu(key_heads, query_heads, dim, dtype, True, rule)
-        ragged = _attention_prefill_ragged_cpu(key_heads, query_heads, dim, dim, dtype, rule)
-    return {
-        "decode": compiled(attention.paged_decode(decode, sliding_window=True, **given)),
-        "prefill": compiled(attention.paged_prefill(prefill, layer_window=1024, **given)),
-        "ragged": compiled(attention.ragged_prefill(ragged, **given)),
-    }
+        original = _attention_decode_cpu(*_KEYS_FIRST, "float32", True, {})
+    return compiled(attention.paged_decode(original, sliding_window=True, rope_scaling={}, window=window))
 
 
-@pytest.mark.parametrize("window", _WINDOWS, ids=str)
+@functools.cache
+def _prefill(window: SlidingWindow, dtype: str, llama3: bool) -> Any:
+    rule = LLAMA3 if llama3 else {}
+    with quick_script_parsing():
+        original = _attention_prefill_cpu(*_KEYS_FIRST, dtype, True, rule)
+    return compiled(attention.paged_prefill(original, layer_window=1024, rope_scaling=rule, window=window))
+
+
+@functools.cache
+def _ragged(window: SlidingWindow, dtype: str, llama3: bool) -> Any:
+    rule = LLAMA3 if llama3 else {}
+    with quick_script_parsing():
+        original = _attention_prefill_ragged_cpu(*_KEYS_FIRST, _HEADS[2], dtype, rule)
+    return compiled(attention.ragged_prefill(original, rope_scaling=rule, window=window))
+
+
+@pytest.mark.parametrize(
+    ("window", "dtype", "llama3"),
+    [
+        pytest.param(window, *more, marks=() if (window, *more) in _SEEN else pytest.mark.exhaustive)
+        for window in _WINDOWS
+        for more in (("float32", False), ("float32", True), ("float16", False))
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("drops", [False, True])
-@pytest.mark.parametrize(("dtype", "llama3"), [("float32", False), ("float32", True), ("float16", False)])
 @pytest.mark.parametrize("rotates", [0, 1])
 def test_new_tokens_see_what_the_window_leaves_them(
     window: SlidingWindow, drops: bool, dtype: str, llama3: bool, rotates: int
 ) -> None:
-    kernels = _kernels(window, dtype, llama3)
+    prefill, ragged = _prefill(window, dtype, llama3), _ragged(window, dtype, llama3)
     rule = LLAMA3 if llama3 else {}
     for sequences in _PREFILLS:
         batch = WindowedBatch(sequences, window, drops=drops, heads=_HEADS, dtype=dtype)
         numbers = (1.0, THETA, batch.scale)
-        among = run(kernels["ragged"], batch.of_ragged(), 1, rotates, *numbers)[7:]
-        over = run(kernels["prefill"], batch.of_prefill(), 0, rotates, *numbers)[8:]
+        among = run(ragged, batch.of_ragged(), 1, rotates, *numbers)[7:]
+        over = run(prefill, batch.of_prefill(), 0, rotates, *numbers)[8:]
         expected = batch.expected(rule, rotates=bool(rotates))
         np.testing.assert_allclose(
             merged(among, over), expected, rtol=0, atol=_TOLERANCE[dtype], err_msg=str(sequences)
@@ -68,12 +90,12 @@ def test_new_tokens_see_what_the_window_leaves_them(
 @pytest.mark.parametrize("drops", [False, True])
 @pytest.mark.parametrize("rotates", [0, 1])
 def test_one_new_token_sees_what_the_window_leaves_it(window: SlidingWindow, drops: bool, rotates: int) -> None:
-    kernels = _kernels(window, "float32", False)
+    decode, ragged = _decode(window), _ragged(window, "float32", False)
     for befores in _DECODES:
         batch = WindowedBatch([(before, 1) for before in befores], window, drops=drops, heads=_HEADS)
         numbers = (1.0, THETA, batch.scale)
-        among = run(kernels["ragged"], batch.of_ragged(), 1, rotates, *numbers)[7:]
-        over = run(kernels["decode"], batch.of_decode(), rotates, *numbers)[7:]
+        among = run(ragged, batch.of_ragged(), 1, rotates, *numbers)[7:]
+        over = run(decode, batch.of_decode(), rotates, *numbers)[7:]
         expected = batch.expected({}, rotates=bool(rotates))
         np.testing.assert_allclose(merged(among, over), expected, rtol=0, atol=3e-6, err_msg=str(befores))
 
