@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,11 @@ def pytest_configure() -> None:
 
     Libraries compute by one thread, as in actions (`mlcbuild.execution.environment`): models of tests are small, and
     threads that wait for each other on a busy machine take three times the processor's time of one.
+
+    Ctrl-C ends commands even where the tests were started in the background by a shell, which has them ignore it.
     """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.pop("COLUMNS", None)
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 

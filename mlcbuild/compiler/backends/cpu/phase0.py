@@ -22,6 +22,7 @@ def _dispatch_kv_cache_creation(module: tvm.IRModule, context: PhaseContext) -> 
     def exchanged(created: tvm.IRModule, geometry: KVCacheGeometry) -> tvm.IRModule:
         return with_vector_kernels(
             created,
+            target=context.target,
             theta=geometry.rope_theta,
             scale=geometry.rope_scale,
             rope_scaling=dict(geometry.rope_scaling),

@@ -58,12 +58,12 @@ def _paged_decode(shape: _Shape, *, rule: str = "plain", sliding: bool = False) 
 
 
 @functools.cache
-def _ragged_prefill(shape: _Shape) -> Any:
+def _ragged_prefill(shape: _Shape, row_lanes: int) -> Any:
     with quick_script_parsing():
         original = _attention_prefill_ragged_cpu(
             shape.key_heads, shape.query_heads, shape.head_dim, shape.head_dim, shape.dtype, {}
         )
-    return compiled(attention.ragged_prefill(original, rope_scaling={}))
+    return compiled(attention.ragged_prefill(original, rope_scaling={}, row_lanes=row_lanes))
 
 
 @functools.cache
@@ -176,11 +176,11 @@ def test_a_sliding_window_leaves_out_what_is_between_sink_and_window(inline: int
 
 
 @pytest.mark.parametrize("shape", _CASES, ids=str)
-@pytest.mark.parametrize("inline", [0, 1])
-def test_tokens_attend_to_those_before_them(shape: _Shape, inline: int) -> None:
-    kernel = _ragged_prefill(shape)
+@pytest.mark.parametrize(("inline", "row_lanes"), [(0, 8), (0, 16), (1, 8)])
+def test_tokens_attend_to_those_before_them(shape: _Shape, inline: int, row_lanes: int) -> None:
+    kernel = _ragged_prefill(shape, row_lanes)
     random = np.random.default_rng(0)
-    for lengths in ([1], [7, 1, 33]):
+    for lengths in ([1], [7, 1, 33], [150, 17]):
         tokens, batch = sum(lengths), len(lengths)
         starts = np.cumsum([0, *lengths]).astype(np.int32)
         queries, keys, values = (
@@ -205,19 +205,19 @@ def test_tokens_attend_to_those_before_them(shape: _Shape, inline: int) -> None:
 
 @pytest.mark.parametrize("inline", [0, 1])
 @pytest.mark.parametrize("causal", [0, 1])
-@pytest.mark.parametrize("window", [0, 12])
+@pytest.mark.parametrize("window", [0, 60])
 def test_later_pieces_of_a_prompt_attend_to_the_cache(inline: int, causal: int, window: int) -> None:
     shape = _Shape()
-    cache = _Cache(shape, [40, 9])
-    counts = [5, 9]
+    cached, counts = [90, 9], [37, 9]  # a whole tile and a part of another, and too few for one
+    cache = _Cache(shape, cached)
     starts = np.cumsum([0, *counts]).astype(np.int32)
-    queries = np.random.default_rng(0).standard_normal((14, shape.query_heads, shape.head_dim)).astype(np.float32)
-    positions = np.concatenate([np.arange(40, 45), np.arange(9, 18)]).astype(np.int32)
+    queries = np.random.default_rng(0).standard_normal((46, shape.query_heads, shape.head_dim)).astype(np.float32)
+    positions = np.concatenate([np.arange(90, 127), np.arange(9, 18)]).astype(np.int32)
     lengths = np.array([cache.last, [0, 0], [0, 0]], np.int32) if window else cache.last
     arrays = [queries, starts, cache.pages, cache.starts, cache.numbers, lengths, np.zeros(2, np.int32), positions]
     results = [np.zeros_like(queries), np.zeros(queries.shape[:2], np.float32)]
     found = run(_paged_prefill(shape, window), [*arrays, *results], causal, inline, 1.0, THETA, shape.head_dim**-0.5)
-    for sequence, (length, count) in enumerate(zip([40, 9], counts, strict=True)):
+    for sequence, (length, count) in enumerate(zip(cached, counts, strict=True)):
         part = slice(starts[sequence], starts[sequence + 1])
         row, column = np.arange(count)[:, None], np.arange(length)[None]
         mask = np.ones((count, length), bool)

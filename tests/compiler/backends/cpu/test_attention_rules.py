@@ -23,8 +23,9 @@ _RULES = [
     AttentionRules(window=16, chunked=True),
     AttentionRules(soft_cap=5.0),
     AttentionRules(sinks=True),
-    AttentionRules(alibi=True),
-    AttentionRules(window=12, soft_cap=5.0, sinks=True),
+    AttentionRules(alibi=True),  # in tiles, as the next
+    AttentionRules(window=12, soft_cap=5.0),
+    AttentionRules(window=12, soft_cap=5.0, sinks=True),  # token by token
 ]
 _PREFILLS = [[(0, 5)], [(0, 90)], [(7, 12), (11, 1), (0, 30)], [(12, 40), (60, 13), (2, 6), (16, 16), (100, 9)]]
 _DECODES = [[0, 1], [2, 11, 12, 16], [13, 39, 15, 41], [150, 5]]
@@ -46,7 +47,7 @@ def _kernels(rules: AttentionRules, dtype: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "rules", [*(pytest.param(each, marks=pytest.mark.exhaustive) for each in _RULES[:-1]), _RULES[-1]], ids=str
+    "rules", [*(pytest.param(each, marks=pytest.mark.exhaustive) for each in _RULES[:-3]), *_RULES[-3:]], ids=str
 )
 @pytest.mark.parametrize("sees_less", [False, True])
 @pytest.mark.parametrize(

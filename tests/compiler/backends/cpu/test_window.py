@@ -17,7 +17,7 @@ from mlcbuild.compiler.models.architecture.window import SlidingWindow
 from mlcbuild.compiler.script_parsing import quick_script_parsing
 from mlcbuild.errors import StageError
 from tests.compiler.attention_reference import LLAMA3, THETA
-from tests.compiler.kernel_running import compiled, run
+from tests.compiler.kernel_running import TARGET, compiled, run
 from tests.compiler.windowed_batch import WindowedBatch, merged
 
 _HEADS = (4, 2, 32)
@@ -107,5 +107,6 @@ def test_a_window_that_no_kernel_here_computes_is_refused() -> None:
         kernel = _attention_decode_cpu(1, 1, 32, "float32", True, {})
     module = tvm.IRModule(dict.fromkeys(names, kernel))
     given: Any = {"theta": THETA, "scale": 1.0, "rope_scaling": {"rope_type": "yarn"}, "layer_window": 1024}
+    given["target"] = TARGET
     with pytest.raises(StageError, match="there are no CPU kernels for a sliding window of 12 tokens"):
         with_vector_kernels(module, **given, window=_WINDOWS[0])

@@ -2,7 +2,8 @@
 
 TVM's kernels take one number at a time. Here each query token and key-value head is one piece of work: the scores of
 its query heads with all keys, their softmax, and the sum of values, all in vectors along the head's dimension; threads
-share the pieces. Numbers are float32 whatever the cache holds.
+share the pieces. Many tokens of a sequence are taken in tiles (`attention_tiles`). Numbers are float32 whatever the
+cache holds.
 
 As in TVM, a query's result comes with the base-2 logarithm of its softmax's denominator, so that the results over
 several ranges of keys can be merged. Queries and keys come rotated (`rotary_mode` 0), or are rotated here (1): a cache
@@ -17,10 +18,11 @@ from typing import Any
 import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
-from mlcbuild.compiler.backends.cpu.kernels.attention_keys import KeyRange, Pages, Row, not_behind
+from mlcbuild.compiler.backends.cpu.kernels.attention_keys import KeyRange, Keys, Pages, Row, not_behind
 from mlcbuild.compiler.backends.cpu.kernels.attention_rotation import KeyRotation
 from mlcbuild.compiler.backends.cpu.kernels.attention_scores import Query, attend_heads
-from mlcbuild.compiler.kernels.building import FLOATS, Expression, loop, replace_body, statement
+from mlcbuild.compiler.backends.cpu.kernels.attention_tiles import Tokens, attend_tile
+from mlcbuild.compiler.kernels.building import FLOATS, LANES, Buffer, Expression, loop, replace_body, statement
 from mlcbuild.compiler.kernels.layer_rules import factor
 from mlcbuild.compiler.kernels.rotary import supports
 from mlcbuild.compiler.models.architecture.attention_rules import NO_RULES, AttentionRules
@@ -96,11 +98,13 @@ def paged_prefill(
     layer_window: int = 0,
     window: SlidingWindow | None = None,
     rules: AttentionRules = NO_RULES,
+    row_lanes: int = LANES,
 ) -> tirx.PrimFunc:
     """Query tokens of sequences over what the cache holds. `original` is TVM's kernel, whose parameters are kept.
 
     `layer_window` is that of TVM's layers of the kind `mha_sliding`, in tokens; 0 where a sequence in the cache never
-    loses tokens. `window` is what a query of other layers sees. `rules` are those of all layers.
+    loses tokens. `window` is what a query of other layers sees. `rules` are those of all layers. `row_lanes` is how
+    wide vectors are (`attention_tiles`).
     """
     sliding_window = layer_window > 0
     queries, query_starts, pages, page_starts, page_numbers, lengths = original.params[:6]
@@ -118,33 +122,39 @@ def paged_prefill(
             if rotates:
                 rotation = KeyRotation.create(queries, position_scale, theta, rope_scaling, most=cache.most())
                 rotation.store_keys(key_positions[sequence], key_count)
-            with loop(count * key_heads, parallel=True) as number:
-                place, head = tirx.floordiv(number, key_heads), tirx.floormod(number, key_heads)
-                seen = not_behind(causal, place, count, key_count, most=cache.most())
+
+            def seen(place: Expression) -> KeyRange:
+                found = not_behind(causal, place, count, key_count, most=cache.most())
                 if window is not None:
                     position = T.bind(query_positions[first + place])
-                    seen = seen.within(window, query=position, first_key=key_positions[sequence])
+                    found = found.within(window, query=position, first_key=key_positions[sequence])
                 elif sliding_window:
                     past = tirx.max(layer_window - place - 1, 0)
                     oldest = tirx.max(key_count - past, 0)
-                    seen = KeyRange(
-                        begin=T.if_then_else(causal > 0, oldest, seen.begin),
-                        end=T.if_then_else(causal > 0, key_count, seen.end),
-                        most=seen.most,
+                    found = KeyRange(
+                        begin=T.if_then_else(causal > 0, oldest, found.begin),
+                        end=T.if_then_else(causal > 0, key_count, found.end),
+                        most=found.most,
                     )
-                positions: Any = {"query": query_positions[first + place], "first_key": key_positions[sequence]}
-                seen = seen.of_layer(rules, scale, **positions)
-                query = Query(
-                    queries=queries,
-                    output=output,
-                    logarithms=logarithms,
-                    row=first + place,
-                    scale=factor(scale, rules),
-                    own_key=_own_key(rules, **positions),
-                )
-                turned = None if rotation is None else rotation.of_query(query_positions[first + place], window)
-                begins = tirx.And(key_positions[sequence] == 0, key_count > 0)
-                attend_heads(query, head, key_heads, seen, cache.keys(head), turned, rules=rules, begins=begins)
+                return found.of_layer(rules, scale, **positions(place))
+
+            def positions(place: Expression) -> dict[str, Any]:
+                return {"query": query_positions[first + place], "first_key": key_positions[sequence]}
+
+            tokens = Tokens(
+                queries=queries,
+                output=output,
+                logarithms=logarithms,
+                key_heads=key_heads,
+                first=first,
+                count=count,
+                scale=factor(scale, rules),
+                seen=seen,
+                own_key=lambda place: _own_key(rules, **positions(place)),
+                row_lanes=row_lanes,
+            )
+            begins = tirx.And(key_positions[sequence] == 0, key_count > 0)
+            _attend_tokens(tokens, cache.keys, query_positions, rotation, window=window, rules=rules, begins=begins)
 
     return replace_body(
         original, statement(lambda: _by_mode(mode, lambda: attend(rotates=False), lambda: attend(rotates=True)))
@@ -157,9 +167,10 @@ def ragged_prefill(
     rope_scaling: Mapping[str, Any],
     window: SlidingWindow | None = None,
     rules: AttentionRules = NO_RULES,
+    row_lanes: int = LANES,
 ) -> tirx.PrimFunc:
     """Query tokens of sequences over keys and values given side by side. `original` is TVM's kernel, whose
-    parameters are kept; `rules` are those of all layers."""
+    parameters are kept; `rules` are those of all layers. `row_lanes` is how wide vectors are (`attention_tiles`)."""
     queries, query_starts, keys, values, key_starts, query_positions, key_positions = original.params[:7]
     output, logarithms, causal, mode, position_scale, theta, scale = original.params[7:]
     key_heads = int(keys.shape[1])
@@ -174,31 +185,82 @@ def ragged_prefill(
             if rotates:
                 rotation = KeyRotation.create(queries, position_scale, theta, rope_scaling, most=keys.shape[0])
                 rotation.store_keys(key_positions[sequence], key_count)
-            with loop(count * key_heads, parallel=True) as number:
-                place, head = tirx.floordiv(number, key_heads), tirx.floormod(number, key_heads)
 
-                def at(key: Expression, head: Expression = head) -> tuple[Row, Row]:
+            def keys_of(head: Expression) -> Keys:
+                def at(key: Expression) -> tuple[Row, Row]:
                     row = T.bind(first_key + key)
                     return (lambda d: keys[row, head, d]), (lambda d: values[row, head, d])
 
-                positions: Any = {"query": query_positions[first + place], "first_key": key_positions[sequence]}
-                query = Query(
-                    queries=queries,
-                    output=output,
-                    logarithms=logarithms,
-                    row=first + place,
-                    scale=factor(scale, rules),
-                    own_key=_own_key(rules, **positions),
-                )
-                seen = not_behind(causal, place, count, key_count, most=keys.shape[0])
-                seen = seen.within(window, **positions).of_layer(rules, scale, **positions)
-                turned = None if rotation is None else rotation.of_query(query_positions[first + place], window)
-                begins = key_positions[sequence] == 0
-                attend_heads(query, head, key_heads, seen, at, turned, rules=rules, begins=begins)
+                return at
+
+            def positions(place: Expression) -> dict[str, Any]:
+                return {"query": query_positions[first + place], "first_key": key_positions[sequence]}
+
+            def seen(place: Expression) -> KeyRange:
+                found = not_behind(causal, place, count, key_count, most=keys.shape[0])
+                return found.within(window, **positions(place)).of_layer(rules, scale, **positions(place))
+
+            tokens = Tokens(
+                queries=queries,
+                output=output,
+                logarithms=logarithms,
+                key_heads=key_heads,
+                first=first,
+                count=count,
+                scale=factor(scale, rules),
+                seen=seen,
+                own_key=lambda place: _own_key(rules, **positions(place)),
+                row_lanes=row_lanes,
+            )
+            begins = key_positions[sequence] == 0
+            _attend_tokens(tokens, keys_of, query_positions, rotation, window=window, rules=rules, begins=begins)
 
     return replace_body(
         original, statement(lambda: _by_mode(mode, lambda: attend(rotates=False), lambda: attend(rotates=True)))
     )
+
+
+def _attend_tokens(
+    tokens: Tokens,
+    keys: Callable[[Expression], Keys],
+    query_positions: Buffer,
+    rotation: KeyRotation | None,
+    *,
+    window: SlidingWindow | None,
+    rules: AttentionRules,
+    begins: Expression,
+) -> None:
+    """All tokens of a sequence: in tiles where there are enough to fill one, else one by one. Tiles know no sink of a
+    window, no score of no key, and no rotation."""
+    key_heads = tokens.key_heads
+
+    def one_by_one() -> None:
+        with loop(tokens.count * key_heads, parallel=True) as number:
+            place, head = tirx.floordiv(number, key_heads), tirx.floormod(number, key_heads)
+            row = tokens.first + place
+            query = Query(
+                queries=tokens.queries,
+                output=tokens.output,
+                logarithms=tokens.logarithms,
+                row=row,
+                scale=tokens.scale,
+                own_key=tokens.own_key(place),
+            )
+            turned = None if rotation is None else rotation.of_query(query_positions[row], window)
+            attend_heads(query, head, key_heads, tokens.seen(place), keys(head), turned, rules=rules, begins=begins)
+
+    size = tokens.in_a_tile
+    if not size or rotation is not None or rules.sinks or (window is not None and window.sink):
+        one_by_one()
+        return
+    with T.If(tokens.count >= size):
+        with T.Then():
+            tiles = tirx.floordiv(tokens.count + size - 1, size)
+            with loop(tiles * key_heads, parallel=True) as number:
+                tile, head = tirx.floordiv(number, key_heads), tirx.floormod(number, key_heads)
+                attend_tile(tokens, tile, head, keys(head), rules)
+        with T.Else():
+            one_by_one()
 
 
 def _own_key(rules: AttentionRules, *, query: Expression, first_key: Expression) -> Expression | None:

@@ -31,7 +31,7 @@ from mlcbuild.compiler.models.architecture.attention_rules import AttentionRules
 
 _SUMS = 8  # vectors of the result that are summed at once, one register each
 HEADS_AT_ONCE = 4
-_NO_SCORE = -5e4  # TVM's score of a key that is not seen
+NO_SCORE = -5e4  # TVM's score of a key that is not seen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ class Query:
     def sink(self, head: Expression, place: Expression, begins: Expression) -> Expression:
         """The score of no key, times log2(e), which is written at a place of a head; none if not `begins`."""
         score = T.Cast("float32", self.queries[self.row, head, place]) * T.float32(math.log2(math.e))
-        return T.bind(tirx.Select(begins, score, T.float32(_NO_SCORE)))
+        return T.bind(tirx.Select(begins, score, T.float32(NO_SCORE)))
 
     @property
     def heads(self) -> int:
@@ -115,7 +115,7 @@ def attend_heads(
             """The scores of `count` keys for a query at one of the rotation's positions, `behind` others."""
             with loop(at_once) as number:
                 if behind is None:
-                    store(largest, T.float32(_NO_SCORE), number)
+                    store(largest, T.float32(NO_SCORE), number)
                 if slopes is not None:
                     store(slopes, slope(first + number, query.heads) * T.float32(math.log2(math.e)), number)
                 vectors = query.vectors(functools.partial(query.at, first + number))
@@ -146,24 +146,25 @@ def attend_heads(
             _weigh(query, first + number, number, scores, largest, number_of, count, padded, keys, sink)
 
 
+def capped(x: Expression, cap: float, count: int) -> Expression:
+    """cap tanh(s / cap) times log2(e), for a vector of `count` scores x = s log2(e)."""
+    one, two, inverse, bound = (
+        splat(T.float32(value), count) for value in (1.0, 2.0, 2 / cap, cap * math.log2(math.e))
+    )
+    # tanh(y) = 1 - 2 / (e**2y + 1), and e**2y = 2**(2x / cap)
+    return (one - two / (exp2(x * inverse, count) + one)) * bound
+
+
 def _cap(
     scores: Buffer, largest: Buffer, number: Expression, count: Expression, padded: Expression, cap: float
 ) -> None:
     """Scores s of one query head, times log2(e), become cap tanh(s / cap), times log2(e)."""
-    one, two, inverse, bound = (
-        splat(T.float32(value), LANES) for value in (1.0, 2.0, 2 / cap, cap * math.log2(math.e))
-    )
-
-    def capped(x: Expression) -> Expression:
-        # tanh(y) = 1 - 2 / (e**2y + 1), and e**2y = 2**(2x / cap) for x = s log2(e)
-        return (one - two / (exp2(x * inverse, LANES) + one)) * bound
-
     with loop(tirx.floordiv(padded, LANES)) as step:
         places = lanes(step * LANES, LANES)
-        store(scores, capped(scores[number, places]), number, places)
+        store(scores, capped(scores[number, places], cap, LANES), number, places)
     most = T.alloc_buffer((LANES,), "float32")
     whole = lanes(0, LANES)
-    store(most, capped(splat(largest[number], LANES)), whole)
+    store(most, capped(splat(largest[number], LANES), cap, LANES), whole)
     store(largest, T.if_then_else(count > 0, most[0], largest[number]), number)
 
 
@@ -202,7 +203,7 @@ def _weigh(
     whole = lanes(0, LANES)
     store(sums, splat(T.float32(0), LANES), whole)
     with loop(padded - count) as rest:
-        store(scores, T.float32(4 * _NO_SCORE), number, count + rest)
+        store(scores, T.float32(4 * NO_SCORE), number, count + rest)
     with loop(tirx.floordiv(padded, LANES)) as step:
         places = lanes(step * LANES, LANES)
         weights = T.bind(exp2(scores[number, places] - splat(largest[number], LANES), LANES))

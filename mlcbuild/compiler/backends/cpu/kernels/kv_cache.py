@@ -10,6 +10,7 @@ import tvm
 from tvm import tirx
 
 from mlcbuild.compiler.backends.cpu.kernels import attention, rope
+from mlcbuild.compiler.backends.cpu.kernels.attention_tiles import row_lanes
 from mlcbuild.compiler.models.architecture.attention_rules import NO_RULES, AttentionRules
 from mlcbuild.compiler.models.architecture.window import SlidingWindow
 from mlcbuild.errors import InternalError, StageError
@@ -18,6 +19,7 @@ from mlcbuild.errors import InternalError, StageError
 def with_vector_kernels(
     module: tvm.IRModule,
     *,
+    target: tvm.target.Target,
     theta: float,
     scale: float,
     rope_scaling: Mapping[str, Any],
@@ -33,16 +35,17 @@ def with_vector_kernels(
     window or rules, and InternalError where TVM's kernels have other names.
     """
     rule: Any = {"rope_scaling": rope_scaling, "rules": rules}
+    tiled: Any = {**rule, "row_lanes": row_lanes(target)}
     attentions: dict[str, Callable[[tirx.PrimFunc], tirx.PrimFunc]] = {
         "batch_decode_paged_kv_cpu": partial(attention.paged_decode, **rule),
         "batch_decode_paged_kv_cpu_sliding_window": partial(
             attention.paged_decode, sliding_window=True, window=window, **rule
         ),
-        "batch_prefill_paged_kv_cpu": partial(attention.paged_prefill, **rule),
+        "batch_prefill_paged_kv_cpu": partial(attention.paged_prefill, **tiled),
         "batch_prefill_paged_kv_cpu_sliding_window": partial(
-            attention.paged_prefill, layer_window=layer_window, window=window, **rule
+            attention.paged_prefill, layer_window=layer_window, window=window, **tiled
         ),
-        "batch_prefill_ragged_kv": partial(attention.ragged_prefill, window=window, **rule),
+        "batch_prefill_ragged_kv": partial(attention.ragged_prefill, window=window, **tiled),
     }
     functions = {str(variable.name_hint): (variable, kernel) for variable, kernel in module.functions_items()}
     missing = sorted(name for name in [*attentions, "fused_rope"] if name not in functions)
