@@ -14,7 +14,7 @@ from tests.documentation.worlds import WORLDS
 from tests.end_to_end.kernel_cache import KernelCache
 
 FOLLOWED = [page for page in pages() if page.world]
-_BUILDS = ("tiny_model", "this_repository")
+_BUILDS = ("tiny_model", "models", "this_repository")
 
 
 def parameter(page: Page) -> object:

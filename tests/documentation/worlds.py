@@ -25,6 +25,29 @@ def tiny_model(root: Path) -> None:
     write_gguf(root / NAME_OF_THE_MODEL, checkpoint())
 
 
+def models(root: Path) -> None:
+    """A workspace in whose package `models` a llama of two layers has the name of a model, and a package of it. Its
+    kernels are those of `tiny_model`, but its context is long enough for requests that do not say how long they are.
+    """
+    (root / "models").mkdir()
+    write_gguf(root / "models/tiny.gguf", checkpoint(), {**TINY, "max_position_embeddings": 1024})
+    (root / "BUILD.toml").write_text('[workspace]\nname = "example"\n', encoding="utf-8")
+    (root / "models/BUILD.toml").write_text(_MODELS, encoding="utf-8")
+
+
+_MODELS = """\
+[[model]]
+name = "smollm2-135m"
+source = "tiny.gguf"
+
+[[model_package]]
+name = "smollm2-135m-cpu"
+model = ":smollm2-135m"
+quantization = "q4f16_1"
+platform = "@platforms//:cpu"
+"""
+
+
 def tiny_config(root: Path) -> None:
     """A workspace with the `config.json` of a llama of two layers, which needs no weights."""
     write_config(root / "config.json", TINY)
@@ -60,7 +83,7 @@ def _commit(root: Path) -> None:
 
 
 WORLDS: Mapping[str, Callable[[Path], None]] = {
-    world.__name__: world for world in (empty, tiny_model, tiny_config, commands, this_repository)
+    world.__name__: world for world in (empty, tiny_model, models, tiny_config, commands, this_repository)
 }
 _COMMIT = ("commit", "--quiet", "--message", "Begin")
 _AUTHOR = ("-c", "user.name=A", "-c", "user.email=a@example.com")
