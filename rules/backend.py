@@ -66,6 +66,11 @@ class PlatformInfo(Provider):
         return ""
 
     @property
+    def triton_architecture(self) -> str:
+        """The architecture that kernels in Triton are compiled for; "" where libraries have none."""
+        return ""
+
+    @property
     def link_toolchains(self) -> tuple[str, ...]:
         """What Link takes: the linker for the host's machine."""
         host = self.target.get("host", self.target)
@@ -93,7 +98,7 @@ class PlatformInfo(Provider):
     ) -> CompiledKernel:
         """What happens to the kernel of that name once it is scheduled. Its actions are `owner`'s, a target's.
 
-        It starts `device_kernels`, which the kind's own Phase0 put there."""
+        It starts `device_kernels`, which the kind's own passes put there."""
         del device_kernels
         compiled = stage_action(
             f"{owner} CompileKernel {kernel}",
@@ -122,7 +127,8 @@ class Backend:
 
     `platforms` are those that every workspace has, by name: the attributes of each, without `kind`
     (`repositories.PLATFORMS`). The one of the kind's own name is the platform that `mlcbuild init` proposes, with the
-    first of `proposed_quantizations` that a model can have.
+    first of `proposed_quantizations` that a model can have. `triton_architectures` are those that kernels in Triton can
+    be compiled for.
     """
 
     kind: str
@@ -133,6 +139,7 @@ class Backend:
     kv_state_kinds: tuple[str, ...] = ("kv_cache",)
     sliding_windows: bool = False
     platforms: Mapping[str, Mapping[str, str | Sequence[str]]] = field(default_factory=dict)
+    triton_architectures: tuple[str, ...] = ()
     proposed_quantizations: tuple[str, ...] = ("q4f16_1", "q0f16")
 
 

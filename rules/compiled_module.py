@@ -15,6 +15,7 @@ from mlcbuild.rules.optimization import Optimization
 from mlcbuild.rules.passes import CompilerPassInfo, PhasePasses
 from mlcbuild.rules.providers import LibraryInfo, ModelInfo
 from mlcbuild.rules.rule import RuleContext
+from mlcbuild.rules.triton_kernels import TritonKernelInfo
 from mlcbuild.tuning.choice import Choice
 
 LATER_PHASES = ("Phase1", "Phase2", "Phase3")
@@ -29,14 +30,18 @@ def compile_module(
     *,
     optimization: Optimization,
     added: Sequence[CompilerPassInfo] = (),
+    triton_kernels: Sequence[TritonKernelInfo] = (),
     part: str = "",
     tuned: Mapping[str, Choice] | None = None,
 ) -> LibraryInfo:
-    """Declare the actions from the outputs `module` and `metadata` of an action that exports to a library. `added` are
-    passes of the workspace; `part` is the word that tells the actions apart from those of the target's own library
-    (`RuleContext.stage`). `tuned` are the shapes of kernels that measurements have chosen."""
+    """Declare the actions from the outputs `module` and `metadata` of an action that exports to a library.
+
+    `added` are passes of the workspace, `triton_kernels` kernels of its own; `part` is the word that tells the actions
+    apart from those of the target's own library (`RuleContext.stage`). `tuned` are the shapes of kernels that
+    measurements have chosen.
+    """
     target = platform.target
-    passes = PhasePasses(platform=platform, added=added)
+    passes = PhasePasses(platform=platform, added=added, triton_kernels=triton_kernels)
     tvm = ("tvm",)
     module, metadata = export.output("out/module.json"), export.output("out/metadata.json")
     attach = context.stage(

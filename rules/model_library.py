@@ -17,6 +17,7 @@ from mlcbuild.rules.passes import CompilerPassInfo
 from mlcbuild.rules.precision import QUANTIZATION, TargetPrecision
 from mlcbuild.rules.providers import FilesInfo, LibraryInfo, ModelInfo
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
+from mlcbuild.rules.triton_kernels import TRITON_KERNELS, kernels_of
 from mlcbuild.rules.tuning import TUNING, chosen_shapes
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
 
@@ -70,6 +71,7 @@ LIBRARY_ATTRIBUTES = (
         provides=("compiler_pass",),
         doc="Passes of the workspace's own. Those at the same place run in this order.",
     ),
+    TRITON_KERNELS,
 )
 
 
@@ -122,6 +124,7 @@ def compile_library(
         platform,
         optimization=LEVELS[context.target.string("opt")],
         added=_added_passes(context),
+        triton_kernels=kernels_of(context, platform, configured.precision.names),
         tuned=chosen_shapes(context, platform),
     )
 

@@ -1,4 +1,5 @@
-"""A workspace's own passes: what a target that is one provides, and how a library's phases are given them."""
+"""A workspace's own passes: what a target that is one provides, and how a library's phases are given them and its
+kernels in Triton."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from mlcbuild.engine.action import JsonValue
 from mlcbuild.rules.backend import PlatformInfo
 from mlcbuild.rules.providers import Provider
 from mlcbuild.rules.rule import is_named_object
+from mlcbuild.rules.triton_kernels import TritonKernelInfo
 from mlcbuild.suggestions import known_values
 
 
@@ -59,16 +61,19 @@ class PhasePasses:
 
     platform: PlatformInfo
     added: Sequence[CompilerPassInfo]
+    triton_kernels: Sequence[TritonKernelInfo] = ()
 
     def plugins(self, phase: str) -> Mapping[str, str | Sequence[str]]:
         added = [one.function for one in self.added if one.phase == phase]
         return {**self.platform.passes(phase), **({"passes": added} if added else {})}
 
     def parameters(self, phase: str) -> Mapping[str, JsonValue]:
-        """Where the added passes run, in the order in which the library names them."""
+        """Where the added passes run, in the order in which the library names them, and for Phase1 its kernels in
+        Triton."""
         places: list[JsonValue] = [
             {"function": one.function, **({"after": one.after} if one.after else {"before": one.before})}
             for one in self.added
             if one.phase == phase
         ]
-        return {"places": places} if places else {}
+        kernels = [one.declared for one in self.triton_kernels] if phase == "phase1" else []
+        return {**({"places": places} if places else {}), **({"triton_kernels": kernels} if kernels else {})}

@@ -41,6 +41,7 @@ BUILT_IN = (
     "s3_file",
     "speed_test",
     "tool",
+    "triton_kernel",
 )
 
 

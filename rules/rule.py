@@ -152,11 +152,14 @@ class RuleContext:
         """Raise WorkspaceError, at the place of the attribute, if the workspace has no module of that name: its path
         from the root, with dots.
         """
+        self.module_source(module, attribute=attribute)
+
+    def module_source(self, module: str, *, attribute: str) -> bytes:
+        """The text of a module of the workspace. Raises as `check_module` does."""
         path = module.replace(".", "/")
         for file in (f"{path}.py", f"{path}/__init__.py"):
             with contextlib.suppress(OSError):
-                self._read_source(file)
-                return
+                return self._read_source(file)
         message, advice = missing_module(module, self._list_folder(path.rpartition("/")[0]))
         raise self.error(message, attribute=attribute, advice=advice)
 

@@ -64,6 +64,7 @@ NAMES = frozenset(
         "mlcbuild.compiler.models.checkpoints.parameters",
         "mlcbuild.compiler.models.resolving",
         "mlcbuild.compiler.models.sizes",
+        "mlcbuild.compiler.operator_pattern",
         "mlcbuild.compiler.phases.places",
         "mlcbuild.compiler.quantization.mixed.precision",
         "mlcbuild.compiler.quantization.mixed.scheme",

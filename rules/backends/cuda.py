@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mlcbuild.compiler.backends.cuda.architectures import in_order, number, problem, scheduled_for
+from mlcbuild.compiler.backends.cuda.architectures import ARCHITECTURES, in_order, number, problem, scheduled_for
 from mlcbuild.engine.action import Action, DerivedArtifact, ExecutionRequirements, JsonValue
 from mlcbuild.rules.backend import Backend, CompiledKernel, PlatformInfo
 from mlcbuild.rules.host import CPU_OF_A_DEVICE_HOST, HOST_ATTRIBUTES, host_target
@@ -20,6 +20,7 @@ from mlcbuild.workspace.schema import Attribute, AttributeKind
 
 # The GPUs that most people have had since 2020: A100, GeForce 30 and 40, L4, L40S, H100, H200.
 _COMMON = ("sm_80", "sm_90")
+_FIRST_OF_TRITON = 80
 _ALONE = ("sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_103", "sm_120", "sm_121")
 
 # What every architecture since sm_75 has: a block's threads, its shared memory in bytes without asking for more, and
@@ -56,6 +57,10 @@ class CudaPlatform(PlatformInfo):
         """bfloat16 has instructions since compute capability 8.0."""
         lowest = self.architectures[0] if self.architectures else ""
         return f"{lowest} has no bfloat16, sm_80 is the first" if dtype == "bfloat16" and number(lowest) < 80 else ""
+
+    @property
+    def triton_architecture(self) -> str:
+        return self.architectures[0] if self.kernels == "triton" and self.architectures else ""
 
     @property
     def kernel_toolchains(self) -> tuple[str, ...]:
@@ -208,7 +213,7 @@ def platform(context: RuleContext) -> CudaPlatform:
             attribute="kernels",
             advice=("write a platform for each architecture", 'or kernels = "portable"'),
         )
-    if kernels == "triton" and ordered and number(ordered[0]) < 80:
+    if kernels == "triton" and ordered and number(ordered[0]) < _FIRST_OF_TRITON:
         context.report(
             f'kernels = "triton" is for sm_80 and later, not {ordered[0]}',
             attribute="kernels",
@@ -247,5 +252,6 @@ BACKEND = Backend(
     kv_state_kinds=("kv_cache", "rnn_state", "hybrid", "none"),
     sliding_windows=True,
     model_dtypes={"float32": "", "float16": "", "bfloat16": "from sm_80 on"},
+    triton_architectures=tuple(name for name in in_order(ARCHITECTURES) if number(name) >= _FIRST_OF_TRITON),
     platforms={"cuda": {"arch": _COMMON}, **{name: {"arch": (name,)} for name in _ALONE}},
 )

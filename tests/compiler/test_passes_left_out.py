@@ -256,7 +256,6 @@ CLAIMS: dict[str, Callable[[dict[str, Model]], None]] = {
     "AttachAdditionalPrimFuncs": one_shard,
     "AttachSequenceLengthPaddingFactor": no_library_of_kernels_is_called,
     "BindTarget": kernels_name_no_target,
-    "DispatchTritonKernel": no_library_of_kernels_is_called,
     "FuseFTDequantizeEpilogue": no_library_of_kernels_is_called,
     "FuseDequantizeTranspose": no_matrix_is_transposed,
     "BLASDispatch": no_blas_is_there,

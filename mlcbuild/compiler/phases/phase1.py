@@ -5,11 +5,7 @@ from __future__ import annotations
 from mlcbuild.compiler.phases.entry import Entry, PassOrigin
 
 PHASE1: tuple[Entry, ...] = (
-    Entry(
-        name="DispatchTritonKernel",
-        origin=PassOrigin.MLC_LLM,
-        not_needed="It compiles the calls of MLC-LLM's Triton kernels for block-scaled FP8. No model here makes one.",
-    ),
+    Entry(name="DispatchTritonKernel", origin=PassOrigin.MLC_LLM, backend=True),
     Entry(
         name="FuseFTDequantizeEpilogue",
         origin=PassOrigin.MLC_LLM,

@@ -27,13 +27,15 @@ class PhaseContext:
     """What a pass may depend on besides the module.
 
     Phase0 and Lower know `metadata`, what a library says of itself so far. Phase0 alone knows the `window` of
-    attention, None where it sees all of the text. Lower alone knows the fields below that: `parameters` are the names
+    attention, None where it sees all of the text. Phase1 alone knows the `triton_kernels` that a workspace declares
+    (`rules.triton_kernel`). Lower alone knows the fields below that: `parameters` are the names
     of all weights in the order that entry functions take them, `signatures` those of the graph's kernels by name.
     """
 
     target: tvm.target.Target
     metadata: Mapping[str, Any] = field(default_factory=dict)
     window: SlidingWindow | None = None
+    triton_kernels: Sequence[Mapping[str, Any]] = ()
     sizes: LibrarySizes | None = None
     layers: Layers | None = None
     parameters: tuple[str, ...] = ()

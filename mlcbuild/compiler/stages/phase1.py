@@ -25,14 +25,15 @@ def run(
     backend: Passes | None = None,
     passes: Sequence[Run] = (),
     places: Sequence[Mapping[str, str]] = (),
+    triton_kernels: Sequence[Mapping[str, Any]] = (),
 ) -> None:
     """`backend` has the passes that run in place of the common ones; `passes` are a workspace's, which run at `places`
-    (`phases.placed.added_passes`).
+    (`phases.placed.added_passes`), and `triton_kernels` its kernels, which the backend puts into their places.
 
     Raises StageError for a file that holds no module, for an unknown target, and for a pass of a workspace that goes
     wrong.
     """
-    context = PhaseContext(target=targets.parse(target))
+    context = PhaseContext(target=targets.parse(target), triton_kernels=triton_kernels)
     added = added_passes(passes, places)
     made = apply(ir.load_module(module), PHASE1, context, common=PASSES, backend=backend, added=added)
     ir.save_module(made, module_out)

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from mlcbuild.compiler.backends.cuda.passes.fuse_add_rms_norm import fuse_add_rms_norm
-from mlcbuild.compiler.phases.pipeline import Passes, module_pass
+import tvm
 
-PASSES: Passes = {"FuseAddRMSNorm": module_pass(fuse_add_rms_norm)}
+from mlcbuild.compiler.backends.cuda.passes.dispatch_triton_kernel import dispatch_triton_kernels
+from mlcbuild.compiler.backends.cuda.passes.fuse_add_rms_norm import fuse_add_rms_norm
+from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext, module_pass
+
+
+def _dispatch_triton_kernels(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
+    return dispatch_triton_kernels(module, context.triton_kernels) if context.triton_kernels else module
+
+
+PASSES: Passes = {
+    "DispatchTritonKernel": _dispatch_triton_kernels,
+    "FuseAddRMSNorm": module_pass(fuse_add_rms_norm),
+}
