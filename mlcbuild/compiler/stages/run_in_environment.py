@@ -1,0 +1,64 @@
+"""Runs a program in a Python environment; its other arguments are those of the program, and so are its outputs.
+
+The environment's Python is the version that runs this, without its packages: `-I` and `-S` leave Python's own library,
+and the environment's folder is all that is added. The program is a function of a plug-in module, and its file is read
+by that Python (`compiler.environments.programs`).
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from mlcbuild.compiler.environments import entry
+from mlcbuild.errors import StageError
+
+_ANSWER = "answer.json"
+
+
+def run(*, environment: Path, program: Callable[..., None], **arguments: Any) -> None:
+    """Raises StageError with what the program says, or if it does not end as a program should."""
+    file = inspect.getsourcefile(program)
+    if file is None or not inspect.isfunction(program):
+        raise StageError(f"a program is a function of a module, which {program!r} is not")
+    paths = {name: _path(value) for name, value in arguments.items() if _is_path(value)}
+    values = {name: value for name, value in arguments.items() if not _is_path(value)}
+    call = {"function": program.__name__, "paths": paths, "values": values}
+    answer = Path(".tmp", _ANSWER)
+    answer.parent.mkdir(exist_ok=True)
+    command = [sys.executable, "-I", "-S", "-B", str(Path(entry.__file__).resolve())]
+    done = subprocess.run(
+        [*command, str(environment), file, str(answer)],
+        input=json.dumps(call).encode(),
+        check=False,
+    )
+    name = program.__module__.rpartition(".")[2]
+    if not answer.exists():
+        raise StageError(f"{name} {_ending(done.returncode)} in its Python environment")
+    told: Mapping[str, str] = json.loads(answer.read_text(encoding="utf-8"))
+    if told["kind"] == "refused":
+        raise StageError(told["message"])
+    if told["kind"] != "succeeded":
+        raise StageError(f"{name}: {told['message']}")
+    if done.returncode:
+        raise StageError(f"{name} {_ending(done.returncode)} after its work was done")
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, Path) or (isinstance(value, tuple) and all(isinstance(each, Path) for each in value))
+
+
+def _path(value: Path | tuple[Path, ...]) -> str | list[str]:
+    return str(value) if isinstance(value, Path) else [str(each) for each in value]
+
+
+def _ending(code: int) -> str:
+    if code < 0:
+        return f"crashed with {signal.Signals(-code).name}"
+    return f"ended with exit code {code}"

@@ -1,0 +1,75 @@
+"""A workspace with other compilers, each in an environment of its own from pip's index, and models that are compared
+with float64."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+from tests.end_to_end.world import Done, World
+
+HERE = Path(__file__).parent
+LICENSES = {
+    "onnxruntime": "MIT AND Apache-2.0 AND BSD-3-Clause AND PSF-2.0",
+    "openvino": "Apache-2.0 AND BSD-3-Clause",
+    "iree": "Apache-2.0 AND BSD-3-Clause AND PSF-2.0",
+}
+BOUND = 1e-5  # of an error, against float64
+MODELS = ("mlp", "block", "layer")
+
+
+class CompilerWorld(World):
+    """`compiler` names a lock; the environment of onnx, which writes models, is that of onnxruntime."""
+
+    def __init__(self, folder: Path, *compilers: str) -> None:
+        super().__init__(folder)
+        # Where wheels come from is what pip is set to, also by variables.
+        self.environment.update({name: value for name, value in os.environ.items() if name.startswith("PIP_")})
+        shutil.copytree(HERE / "workspace", self.root, dirs_exist_ok=True)
+        self.write("checks/BUILD.toml", "")
+        self.tables: dict[str, str] = {}
+        for name in ("onnxruntime", *compilers):
+            self.write(f"{name}.txt", (HERE / "locks" / f"{name}.txt").read_bytes())
+            self.table("python_environment", name, lock=f"{name}.txt", license=LICENSES[name])
+        for model in MODELS:
+            self.table("written", f"{model}-source", kind=model, environment=":onnxruntime")
+            self.table("onnx_model", model, source=f":{model}-source", environment=":onnxruntime")
+
+    def table(self, rule: str, name: str, **attributes: str | int | bool | dict[str, int]) -> None:
+        """Add a target, or write it anew."""
+        lines = [f"[[{rule}]]", f'name = "{name}"']
+        for attribute, value in attributes.items():
+            shown = (
+                "{ " + ", ".join(f"{key} = {size}" for key, size in value.items()) + " }"
+                if isinstance(value, dict)
+                else json.dumps(value)
+            )
+            lines.append(f"{attribute} = {shown}")
+        self.tables[name] = "\n".join(lines) + "\n"
+        head = '[workspace]\nname = "compilers"\nrules = ["//checks:rules.py"]\n'
+        self.write("BUILD.toml", "\n".join([head, *self.tables.values()]))
+
+    def compared(self, name: str, model: str, *, environment: str, runtime: str, ending: str) -> None:
+        """Add NAME-error, which measures what the target NAME made of a model."""
+        self.table(
+            "compared",
+            f"{name}-error",
+            artifact=f":{name}",
+            cases=f":{model}-source",
+            environment=environment,
+            runtime=runtime,
+            ending=ending,
+        )
+
+    def error(self, name: str) -> float:
+        told = json.loads(self.output(f"{name}-error/error.json").read_text())
+        assert told["largest"] > 0.1, "an output of nearly nothing would prove nothing"
+        return float(told["error"])
+
+
+def ran(done: Done) -> set[str]:
+    """The targets of which a build ran an action."""
+    assert done.code == 0, done.err
+    return {label.removeprefix("//:") for label, target in done.report["targets"].items() if target["ran"]}

@@ -1,0 +1,74 @@
+"""`written`: a small model as ONNX, and cases for it. `compared`: how far an artifact is from float64 in these."""
+
+from mlcbuild.engine.action import DerivedArtifact
+from mlcbuild.rules.environments import ENVIRONMENT, EnvironmentInfo, environment_stage
+from mlcbuild.rules.providers import FilesInfo
+from mlcbuild.rules.rule import Providers, Rule, RuleContext
+from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
+
+
+def write(context: RuleContext) -> Providers:
+    target = context.target
+    made = environment_stage(
+        context,
+        "WriteModel",
+        "checks.write:run",
+        environment=context.required("environment", EnvironmentInfo),
+        inputs={},
+        outputs={"model": f"{target.string('kind')}.onnx", "cases": "cases/"},
+        parameters={"kind": target.string("kind"), "seed": target.integer("seed")},
+    )
+    return (FilesInfo(files=tuple((path.removeprefix("out/"), made.output(path)) for path in made.outputs)),)
+
+
+def compare(context: RuleContext) -> Providers:
+    target = context.target
+
+    def only(attribute: str, ending: str) -> FilesInfo:
+        files = context.files(target.label_of(attribute)).files
+        return FilesInfo(files=tuple(each for each in files if each[0].endswith(ending)))
+
+    (cases,) = (artifact for _, artifact in only("cases", "/").files)
+    assert isinstance(cases, DerivedArtifact)
+    made = environment_stage(
+        context,
+        "Compare",
+        "checks.compare:run",
+        environment=context.required("environment", EnvironmentInfo),
+        inputs={"artifact": only("artifact", target.string("ending")), "cases": cases},
+        outputs={"report": "error.json"},
+        parameters={"runtime": target.string("runtime")},
+    )
+    return (FilesInfo(files=(("error.json", made.output("out/error.json")),)),)
+
+
+def label(name: str) -> Attribute:
+    return Attribute(name=name, kind=AttributeKind.LABEL, mandatory=True, doc="A target.")
+
+
+def text(name: str) -> Attribute:
+    return Attribute(name=name, kind=AttributeKind.STRING, mandatory=True, doc="A word.")
+
+
+WRITTEN = Rule(
+    schema=RuleSchema(
+        name="written",
+        doc="A small model.",
+        attributes=(
+            ENVIRONMENT,
+            text("kind"),
+            Attribute(name="seed", kind=AttributeKind.INTEGER, default=1, doc="Of its weights."),
+        ),
+        provides=("files",),
+    ),
+    implementation=write,
+)
+COMPARED = Rule(
+    schema=RuleSchema(
+        name="compared",
+        doc="An error.",
+        attributes=(ENVIRONMENT, label("artifact"), label("cases"), text("runtime"), text("ending")),
+        provides=("files",),
+    ),
+    implementation=compare,
+)
