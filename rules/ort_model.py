@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mlcbuild.engine.action import CachePolicy
 from mlcbuild.rules.environments import ENVIRONMENT, environment_stage, environment_with
 from mlcbuild.rules.onnx_model import MODEL, OnnxInfo
 from mlcbuild.rules.providers import FilesInfo
@@ -9,6 +10,9 @@ from mlcbuild.rules.requirements import REQUIREMENTS, requirements_of
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
 from mlcbuild.rules.target_processor import PROCESSOR, processor_toolchain
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
+
+# A table in ONNX Runtime's own form has the order of memory addresses, so that two runs differ in bytes.
+_CACHED = {"onnx": CachePolicy.ALL, "ort": CachePolicy.LOCAL}
 
 
 def implement(context: RuleContext) -> Providers:
@@ -29,6 +33,7 @@ def implement(context: RuleContext) -> Providers:
         parameters={"level": level, "form": form},
         toolchains=processor_toolchain(context) if depends else (),
         requirements=requirements_of(target),
+        cache=_CACHED[form],
     )
     return (FilesInfo(files=((name, optimized.output(f"out/{name}")),)),)
 
@@ -46,7 +51,8 @@ ORT_MODEL = Rule(
                 kind=AttributeKind.CHOICE,
                 allowed=("onnx", "ort"),
                 default="onnx",
-                doc="ort is ONNX Runtime's own form, which its reduced builds load too.",
+                doc="ort is ONNX Runtime's own form, which its reduced builds load too. Its bytes differ from run to "
+                "run, and so it stays on its machine.",
             ),
             Attribute(
                 name="level",

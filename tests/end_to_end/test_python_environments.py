@@ -173,7 +173,7 @@ def test_what_is_not_in_the_lock_is_told_at_load(world: World, wheels: Path) -> 
     world.write("small.txt", write_wheel(wheels, "quiet", "1", {"quiet.py": ""})[1])
     done = world.build()
     assert done.code == 7, done.err
-    assert "BUILD.toml:14:15: //:small has no loud in //:greeting" in done.err
+    assert "BUILD.toml:13:15: //:small has no loud in //:greeting" in done.err
 
 
 def test_a_licence_that_is_not_accepted(world: World, wheels: Path) -> None:
