@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from mlcbuild.cli.output.text import COLUMNS, wrapped
+from tests.cli.kernel_workspace import ask, built, workspace
 from tests.cli.remote_places import place, server
 
 _DIRECTORY = Path(__file__).parent / "snapshots"
@@ -19,7 +20,7 @@ UPDATE_VARIABLE = "MLCBUILD_UPDATE_SNAPSHOTS"
 
 Snapshot = Callable[[str, str], None]
 
-__all__ = ["place", "server"]
+__all__ = ["ask", "built", "place", "server", "workspace"]
 
 
 @pytest.fixture

@@ -183,7 +183,21 @@ def enter_kernel_workspace(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     return root
 
 
-def asking(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The workspace of kernels, which one stands in. A module about another one has a fixture of its own."""
+    return enter_kernel_workspace(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def built(workspace: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """The workspace of kernels, whose package is built."""
+    build(capsys)
+    return workspace
+
+
+@pytest.fixture
+def ask(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
     """Returns the JSON that `explain //:package` prints."""
 
     def asked(*arguments: str) -> Any:

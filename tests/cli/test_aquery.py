@@ -11,21 +11,10 @@ from typing import Any
 import pytest
 
 from mlcbuild.cli.main import main
-from tests.cli.kernel_workspace import build, edit, enter_kernel_workspace
+from tests.cli.kernel_workspace import build, edit
 
 Snapshot = Callable[[str, str], None]
 Capture = pytest.CaptureFixture[str]
-
-
-@pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return enter_kernel_workspace(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def built(workspace: Path, capsys: Capture) -> Path:
-    build(capsys)
-    return workspace
 
 
 def actions_of(capsys: Capture, expression: str) -> Any:

@@ -12,22 +12,10 @@ import pytest
 
 from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.main import main
-from tests.cli.kernel_workspace import enter_kernel_workspace
+from tests.cli.kernel_workspace import edit
 
 Snapshot = Callable[[str, str], None]
 Capture = pytest.CaptureFixture[str]
-
-
-@pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return enter_kernel_workspace(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def built(workspace: Path, capsys: Capture) -> Path:
-    assert main(["build", "//:package"]) == 0
-    capsys.readouterr()
-    return workspace
 
 
 def dry_run(capsys: Capture, *arguments: str) -> tuple[int, str]:
@@ -43,12 +31,6 @@ def document(capsys: Capture) -> Any:
     found = json.loads(printed)
     assert found["exit_code"] == code
     return found
-
-
-def edit(path: Path, old: str, new: str) -> None:
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new))
 
 
 def test_a_first_build_would_run_what_is_known_and_places_nothing(

@@ -10,28 +10,12 @@ from typing import Any
 import pytest
 
 from mlcbuild.cli.main import main
-from tests.cli.kernel_workspace import asking, build, edit, enter_kernel_workspace, of
+from tests.cli.kernel_workspace import build, edit, of
 from tests.durations import without_times
 
 Snapshot = Callable[[str, str], None]
 Capture = pytest.CaptureFixture[str]
 Ask = Callable[..., Any]
-
-
-@pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return enter_kernel_workspace(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def built(workspace: Path, capsys: Capture) -> Path:
-    build(capsys)
-    return workspace
-
-
-@pytest.fixture
-def ask(capsys: Capture) -> Ask:
-    return asking(capsys)
 
 
 def test_a_changed_file_is_shown_with_its_lines(built: Path, ask: Ask, capsys: Capture) -> None:

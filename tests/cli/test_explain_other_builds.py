@@ -11,26 +11,10 @@ import pytest
 
 from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.main import main
-from tests.cli.kernel_workspace import asking, build, edit, enter_kernel_workspace, of
+from tests.cli.kernel_workspace import build, edit, of
 
 Capture = pytest.CaptureFixture[str]
 Ask = Callable[..., Any]
-
-
-@pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return enter_kernel_workspace(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def built(workspace: Path, capsys: Capture) -> Path:
-    build(capsys)
-    return workspace
-
-
-@pytest.fixture
-def ask(capsys: Capture) -> Ask:
-    return asking(capsys)
 
 
 def test_a_build_before_the_last_is_explained(built: Path, ask: Ask, capsys: Capture) -> None:

@@ -12,24 +12,11 @@ import pytest
 
 from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.main import main
-from tests.cli.kernel_workspace import enter_kernel_workspace
 from tests.durations import without_times
 
 Snapshot = Callable[[str, str], None]
 Capture = pytest.CaptureFixture[str]
 OUTPUT = Path("mlcbuild-out/default/package/package.txt")
-
-
-@pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return enter_kernel_workspace(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def built(workspace: Path, capsys: Capture) -> Path:
-    assert main(["build", "//:package"]) == 0
-    capsys.readouterr()
-    return workspace
 
 
 def from_cache(capsys: Capture, *arguments: str) -> tuple[int, str, str]:

@@ -8,15 +8,9 @@ import pytest
 
 from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.main import main
-from tests.cli.kernel_workspace import enter_kernel_workspace
 
 Capture = pytest.CaptureFixture[str]
 OUTPUT = "mlcbuild-out/default/package/package.txt\n"
-
-
-@pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return enter_kernel_workspace(tmp_path, monkeypatch)
 
 
 def test_patterns_of_a_file_are_built_with_those_of_the_command_line(workspace: Path, capsys: Capture) -> None:

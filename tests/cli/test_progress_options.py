@@ -7,15 +7,9 @@ from pathlib import Path
 import pytest
 
 from mlcbuild.cli.main import main
-from tests.cli.kernel_workspace import enter_kernel_workspace
 
 Capture = pytest.CaptureFixture[str]
 OUTPUT = "mlcbuild-out/default/package/package.txt\n"
-
-
-@pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return enter_kernel_workspace(tmp_path, monkeypatch)
 
 
 def build(capsys: Capture, *options: str) -> tuple[int, str, str]:

@@ -13,23 +13,10 @@ import pytest
 
 from mlcbuild.cli.main import main
 from tests.cli.conftest import at_eighty_columns
-from tests.cli.kernel_workspace import enter_kernel_workspace
 from tests.compiler.tiny_llama import TINY_LLAMA
 
 Snapshot = Callable[[str, str], None]
 Capture = pytest.CaptureFixture[str]
-
-
-@pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return enter_kernel_workspace(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def built(workspace: Path, capsys: Capture) -> Path:
-    assert main(["build", "//:package"]) == 0
-    capsys.readouterr()
-    return workspace
 
 
 def shown(capsys: Capture, *arguments: str, fails: int = 0) -> str:

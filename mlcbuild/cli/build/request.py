@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mlcbuild.cli.arguments.options import GlobalOptions, ProgressChoice
+from mlcbuild.cli.arguments.options import ExecutorChoice, GlobalOptions, ProgressChoice, RemoteUpload
 from mlcbuild.cli.build.no_op_check import request_text
 from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.reports.ci_reports import CiReports
@@ -46,6 +46,33 @@ class BuildRequest:
     quiet_if_current: bool = False  # print no summary if there was nothing to do
     check: Callable[[Analysis], None] = lambda _: None  # may raise an error before anything is built
     tests: TestRequest | None = None  # run the tests among the targets
+
+    @staticmethod
+    def of_options(
+        patterns: Sequence[str],
+        *,
+        config: str,
+        overrides: Sequence[str] | None,
+        jobs: int | None,
+        disk_cache: Path | None,
+        remote: str,
+        no_remote: bool,
+        executor: ExecutorChoice | None,
+        ray_address: str,
+        remote_upload: RemoteUpload | None = None,
+        progress: ProgressChoice = ProgressChoice.AUTO,
+    ) -> BuildRequest:
+        """The request of a command that builds what it is about, by the options as the command line has them."""
+        return BuildRequest(
+            patterns=tuple(patterns),
+            configuration=config,
+            overrides=tuple(overrides or ()),
+            jobs=jobs,
+            disk_cache=disk_cache,
+            remote=RemoteOptions(address=remote, upload=remote_upload or "", no_remote=no_remote),
+            execution=ExecutionOptions(executor=executor or "", ray_address=ray_address),
+            progress=progress,
+        )
 
     def text(self, options: GlobalOptions) -> str:
         """Everything that decides what is built, for the no-op check."""

@@ -83,8 +83,6 @@ def bench(
     from mlcbuild.cli.bench.subject import subject_of_label, subject_of_path
     from mlcbuild.cli.build.request import BuildRequest
     from mlcbuild.cli.exit_codes import ExitCode
-    from mlcbuild.cli.settings.execution import ExecutionOptions
-    from mlcbuild.cli.settings.remote import RemoteOptions
 
     given = BenchOptions(
         batches=numbers(batch, option="--batch"),
@@ -100,14 +98,16 @@ def bench(
     if not target.startswith(("//", ":", "@")):
         run(subject_of_path(options.directory / target), given, output, options)
         return int(ExitCode.OK)
-    request = BuildRequest(
-        patterns=(target,),
-        configuration=config,
-        overrides=tuple(overrides or ()),
+    request = BuildRequest.of_options(
+        [target],
+        config=config,
+        overrides=overrides,
         jobs=jobs,
         disk_cache=disk_cache,
-        remote=RemoteOptions(address=remote, no_remote=no_remote),
-        execution=ExecutionOptions(executor=executor or "", ray_address=ray_address),
+        remote=remote,
+        no_remote=no_remote,
+        executor=executor,
+        ray_address=ray_address,
         progress=progress,
     )
     built = subject_of_label(target, request, options)

@@ -80,23 +80,23 @@ def kernels(
     hang or compute something else are recorded as such. What was measured before, here or by others, is not measured
     again; so Ctrl-C loses nothing.
     """
-    from mlcbuild.cli.settings.execution import ExecutionOptions
-    from mlcbuild.cli.settings.remote import RemoteOptions
+    from mlcbuild.cli.build.request import BuildRequest
     from mlcbuild.cli.tune.command import TuneRequest
     from mlcbuild.cli.tune.command import tune as run
 
-    request = TuneRequest(
-        patterns=tuple(patterns),
-        configuration=config,
-        overrides=tuple(overrides or ()),
-        trials=trials,
-        seconds=time_limit,
+    build = BuildRequest.of_options(
+        patterns,
+        config=config,
+        overrides=overrides,
         jobs=jobs,
         disk_cache=disk_cache,
-        remote=RemoteOptions(address=remote, upload=remote_upload or "", no_remote=no_remote),
-        execution=ExecutionOptions(executor=executor or "", ray_address=ray_address),
+        remote=remote,
+        no_remote=no_remote,
+        executor=executor,
+        ray_address=ray_address,
+        remote_upload=remote_upload,
     )
-    run(request, output, global_options(context))
+    run(TuneRequest(build=build, trials=trials, seconds=time_limit), output, global_options(context))
 
 
 def stats(context: typer.Context, disk_cache: DiskCacheOption = None, output: OutputOption = OutputFormat.TEXT) -> None:
@@ -170,22 +170,22 @@ def candidates(
 
     There `mlcbuild tune measure DIR` measures them, and here `mlcbuild tune import DIR` takes the records.
     """
-    from mlcbuild.cli.settings.execution import ExecutionOptions
-    from mlcbuild.cli.settings.remote import RemoteOptions
+    from mlcbuild.cli.build.request import BuildRequest
     from mlcbuild.cli.tune.command import TuneRequest
     from mlcbuild.cli.tune.folder import write_candidates
 
-    request = TuneRequest(
-        patterns=tuple(patterns),
-        configuration=config,
-        overrides=tuple(overrides or ()),
-        trials=trials,
+    build = BuildRequest.of_options(
+        patterns,
+        config=config,
+        overrides=overrides,
         jobs=jobs,
         disk_cache=disk_cache,
-        remote=RemoteOptions(address=remote, no_remote=no_remote),
-        execution=ExecutionOptions(executor=executor or "", ray_address=ray_address),
+        remote=remote,
+        no_remote=no_remote,
+        executor=executor,
+        ray_address=ray_address,
     )
-    write_candidates(request, to, output, global_options(context))
+    write_candidates(TuneRequest(build=build, trials=trials), to, output, global_options(context))
 
 
 def measure(

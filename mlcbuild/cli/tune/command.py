@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 
 from mlcbuild.cli.arguments.options import GlobalOptions
+from mlcbuild.cli.build.request import BuildRequest
 from mlcbuild.cli.output.slow_progress import SlowProgress, slow_progress
 from mlcbuild.cli.output.terminal import OutputFormat
-from mlcbuild.cli.settings.execution import ExecutionOptions, resolve_execution
-from mlcbuild.cli.settings.remote import RemoteOptions, resolve_remote
+from mlcbuild.cli.settings.execution import resolve_execution
+from mlcbuild.cli.settings.remote import resolve_remote
 from mlcbuild.cli.tune.building import TuneBuilder
 from mlcbuild.cli.tune.device_lock import measuring_here
 from mlcbuild.cli.tune.output import print_tuned
@@ -34,18 +34,14 @@ DEFAULT_TRIALS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class TuneRequest:
-    """What the command line asks for. `trials` None: what the targets' attribute says, or DEFAULT_TRIALS. `seconds` is
-    the longest that one measurement may take."""
+    """What the command line asks for. `build` has the targets, whose libraries are tuned, and how they are built.
+    `trials` None: what the targets' attribute says, or DEFAULT_TRIALS. `seconds` is the longest that one measurement
+    may take.
+    """
 
-    patterns: tuple[str, ...]
-    configuration: str = ""
-    overrides: tuple[str, ...] = ()
+    build: BuildRequest
     trials: int | None = None
     seconds: float = 60.0
-    jobs: int | None = None
-    disk_cache: Path | None = None
-    remote: RemoteOptions = field(default_factory=RemoteOptions)
-    execution: ExecutionOptions = field(default_factory=ExecutionOptions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,27 +73,27 @@ class OpenTuning:
 def open_tuning(request: TuneRequest, options: GlobalOptions, progress: SlowProgress) -> OpenTuning:
     """Load, analyse and build the targets as far as their kernels. Raises MlcbuildError as a build does."""
     workspace = open_workspace(options.directory, to_load=True)
-    loaded = workspace.load(request.patterns, request.configuration, request.overrides)
-    analysis = workspace.analyse(loaded, request.disk_cache)
+    loaded = workspace.load(request.build.patterns, request.build.configuration, request.build.overrides)
+    analysis = workspace.analyse(loaded, request.build.disk_cache)
     libraries = libraries_of(analysis)
     if not libraries:
         raise UsageError(
             "no target has a library whose kernels are scheduled",
             advice=("name a model_library or a model_package, with opt above O0",),
         )
-    remote = resolve_remote(request.remote, options.environment, workspace.settings)
+    remote = resolve_remote(request.build.remote, options.environment, workspace.settings)
     builder = TuneBuilder(
         workspace=workspace,
         analysis=analysis,
-        execution=resolve_execution(request.execution, options.environment, workspace.settings),
+        execution=resolve_execution(request.build.execution, options.environment, workspace.settings),
         remote=remote,
-        disk_cache=request.disk_cache,
-        jobs=request.jobs,
+        disk_cache=request.build.disk_cache,
+        jobs=request.build.jobs,
         say=options.note,
     )
-    store = RecordStore.of(request.disk_cache)
+    store = RecordStore.of(request.build.disk_cache)
     platforms = tuple(dict.fromkeys(platform_of(library) for library in libraries))
-    with remote_logs(workspace, remote, request.disk_cache, platforms, options.note) as logs:
+    with remote_logs(workspace, remote, request.build.disk_cache, platforms, options.note) as logs:
         for log in logs:
             store.add(log.read())
     progress.show_unmeasured("finding kernels")
@@ -162,7 +158,7 @@ def _send(opened: OpenTuning, request: TuneRequest, options: GlobalOptions) -> N
     if remote is None or not remote.configuration.policy.sends:
         return
     workspace = opened.builder.workspace
-    with remote_logs(workspace, remote, request.disk_cache, opened.platforms, options.note) as logs:
+    with remote_logs(workspace, remote, request.build.disk_cache, opened.platforms, options.note) as logs:
         try:
             for log in logs:
                 log.add(opened.store.records(log.platform))
