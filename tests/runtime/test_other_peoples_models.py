@@ -38,7 +38,7 @@ def reference(source: Path | Mapping[str, Any]) -> Array:
 
 
 def found(source: Path, directory: Path, kernel_store: Path) -> Array:
-    engine = Engine(build_package(source, directory, kernel_store=kernel_store), threads=2)
+    engine = Engine(build_package(source, directory, kernel_store=kernel_store), threads=1)
     engine.reset(capacity=64)
     logits: Array = engine.prefill(TOKENS)
     return logits

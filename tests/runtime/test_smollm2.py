@@ -50,7 +50,7 @@ class Peer:
         import torch
         import transformers
 
-        torch.set_num_threads(2)
+        torch.set_num_threads(1)
         self.model: Any = transformers.AutoModelForCausalLM.from_pretrained(
             path.parent, gguf_file=path.name, dtype=torch.float32
         ).eval()
@@ -98,7 +98,7 @@ def test_greedy_tokens_are_those_of_transformers_with_the_same_weights(package: 
         {name: torch.from_numpy(numbers.copy()) for name, numbers in weights.items()}, strict=False
     )
     assert (missing, unexpected) == (["lm_head.weight"], [])
-    engine = Engine(package, threads=2)
+    engine = Engine(package, threads=1)
     tokenizer = PackageTokenizer(engine.package)
     for prompt in PROMPTS:
         ids = tokenizer.encode_raw(prompt)
@@ -144,18 +144,18 @@ def test_the_perplexity_of_a_text_is_that_of_transformers(
 
 
 def test_the_capital_of_france(package: Path) -> None:
-    generation = generate(package, "What is the capital of France?", max_tokens=32, threads=2)
+    generation = generate(package, "What is the capital of France?", max_tokens=32, threads=1)
     assert "".join(generation) == "The capital of France is Paris."
     assert generation.statistics.prompt_tokens == 37
 
 
 def test_prompts_in_a_batch_have_the_logits_of_each_alone(package: Path) -> None:
-    measured = measure(package, prompts=8, longest=24, new_tokens=2, threads=2)
+    measured = measure(package, prompts=8, longest=24, new_tokens=2, threads=1)
     assert measured.largest_difference <= measured.bound
 
 
 def test_results_of_a_batch_are_equal_to_the_bit_whatever_its_size(package: Path) -> None:
-    engine = Engine(package, threads=2)
+    engine = Engine(package, threads=1)
     alone, together = (Ran(engine, requests()[:4], size=size) for size in (1, 4))
     assert [result_line(result) for result in together.results] == [result_line(result) for result in alone.results]
     for number, row in alone.logits.items():
