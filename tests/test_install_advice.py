@@ -7,6 +7,8 @@ nothing may install mlcbuild itself again.
 from __future__ import annotations
 
 import ast
+import importlib
+import importlib.metadata
 import re
 import tomllib
 from collections.abc import Iterator
@@ -20,7 +22,6 @@ from packaging.utils import canonicalize_name
 from mlcbuild.doctor.distributions import EXTRAS
 from mlcbuild.plugins import plugins_in
 from mlcbuild.release.extra import DISTRIBUTIONS
-from mlcbuild.toolchains.table import find
 from mlcbuild.toolchains.toolchain import DistributionToolchain
 
 PROJECT = Path(__file__).parents[1]
@@ -152,11 +153,10 @@ def test_an_error_about_a_missing_package_names_the_extra_that_has_it() -> None:
 
 
 def test_a_toolchain_of_distributions_is_brought_by_what_its_advice_installs() -> None:
-    found = [
-        find(name)[0]
-        for name in plugins_in("toolchains/entries")
-        if name not in ("program", "cross_ld", "cuda_toolkit")
-    ]
+    modules = (
+        importlib.import_module(f"mlcbuild.toolchains.entries.{name}") for name in plugins_in("toolchains/entries")
+    )
+    found = [module.TOOLCHAIN for module in modules]
     toolchains = [each for each in found if isinstance(each, DistributionToolchain)]
     assert {each.name for each in toolchains} >= {"tvm", "numpy", "nvrtc", "nvfatbin", "triton"}
     for toolchain in toolchains:
@@ -173,8 +173,6 @@ def test_extras_that_the_doctor_looks_for_have_what_it_looks_for() -> None:
 
 
 def test_modules_of_releases_are_told_by_the_names_of_their_distributions() -> None:
-    import importlib.metadata
-
     known = importlib.metadata.packages_distributions()
     assert set(DISTRIBUTIONS.values()) <= set(OF_EXTRA["release"])
     for module, distribution in DISTRIBUTIONS.items():
