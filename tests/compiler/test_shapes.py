@@ -12,12 +12,15 @@ from mlcbuild.compiler.backends.cpu.kernels.gemv import GemvShape, schedule_gemv
 from mlcbuild.compiler.backends.cpu.kernels.matmul import MatmulShape, schedule_matmul
 from mlcbuild.compiler.backends.cpu.schedule import SCHEDULING
 from mlcbuild.compiler.backends.cuda.kernels.gemv import schedule_packed_gemv
+from mlcbuild.compiler.backends.cuda.kernels.matmul import ProductShape
+from mlcbuild.compiler.backends.cuda.kernels.matmul import schedule_matmul as schedule_tiles
 from mlcbuild.compiler.kernels.scheduling import ChosenShape, apply_rules, shapes_of
 from mlcbuild.compiler.kernels.shapes import ShapedRule
 from mlcbuild.compiler.passes.canonical_kernel import canonicalize
 from tests.compiler.backends.cpu.test_products import _check_packed
 from tests.compiler.backends.cuda.test_products import TARGET as CUDA
-from tests.compiler.kernel_running import TARGET, packed_product
+from tests.compiler.backends.cuda.test_products import TARGET_90A as CUDA_90A
+from tests.compiler.kernel_running import TARGET, packed_product, plain_product
 
 _RULES = SCHEDULING.rules
 
@@ -56,8 +59,10 @@ def test_products_that_are_cut_otherwise_are_the_same(shape: dict[str, int], row
         (schedule_gemv, packed_product(24, 160, 1), TARGET),
         (schedule_matmul, packed_product(32, 96, None), TARGET),
         (schedule_packed_gemv, packed_product(64, 1024, 1, dtype="float16", out_dtype="float32"), CUDA),
+        (schedule_tiles, packed_product(64, 1024, None, dtype="float16"), CUDA_90A),
+        (schedule_tiles, packed_product(64, 1024, 40, dtype="float16"), CUDA_90A),
     ],
-    ids=["cpu.gemv", "cpu.matmul", "cuda.gemv"],
+    ids=["cpu.gemv", "cpu.matmul", "cuda.gemv", "cuda.matmul", "cuda.matmul of 40"],
 )
 def test_the_default_comes_first_and_all_candidates_are_different(
     rule: ShapedRule[Any, Any], func: tirx.PrimFunc, target: tvm.target.Target
@@ -91,11 +96,27 @@ def test_a_kernel_without_a_shape_leaves_no_choice() -> None:
     assert shapes_of(packed_product(24, 160, 1, by_columns=True), TARGET, _RULES) != ()
 
 
+def test_only_warpgroups_have_tiles_to_choose() -> None:
+    """Of up to 16 vectors and of more than 256, another tile would change nothing; other GPUs have none."""
+    for rows, target in ((None, CUDA), (16, CUDA_90A), (257, CUDA_90A)):
+        func = packed_product(64, 1024, rows, dtype="float16")
+        assert len(schedule_tiles.candidates(func, target)) == 1, rows
+    shapes = schedule_tiles.candidates(packed_product(64, 1024, None, dtype="float16"), CUDA_90A)
+    assert {shape["cluster"] for shape in shapes} == {1, 2, 4}, "16 steps for eight blocks are fewer than three each"
+    assert {shape["stages"] for shape in shapes if shape["vectors"] == 256} == {3, 4, 5, 6}
+    halves = schedule_tiles.candidates(plain_product(64, 1024, None, dtype="float16"), CUDA_90A)
+    assert {shape["stages"] for shape in halves if shape["vectors"] == 256} == {3, 4}, "more take more than 227 KiB"
+
+
 def test_shapes_without_sense_are_refused() -> None:
     with pytest.raises(ValueError, match="rows"):
         GemvShape(rows=0)
     with pytest.raises(ValueError, match="registers"):
         MatmulShape(tile=8, vectors=8, rows=4)
+    with pytest.raises(ValueError, match="no shape of a tile"):
+        ProductShape(vectors=96)
+    with pytest.raises(ValueError, match="no tile"):
+        ProductShape(cluster=2)
     with pytest.raises(ValueError, match="has"):
         ShapedRule(
             name="x",

@@ -294,8 +294,8 @@ static void lay_sums_out(int count, const void* sums, void* shared, int stride) 
   static void mlcbuild_total_##shape(void* totals, void* shared, int vector, int row, int) {             \
     memcpy(totals, (const float*)shared + vector * 132 + row, 16);                                       \
   }
-#define EMULATED_TILE(count)                                                                             \
-  static void mlcbuild_multiply_tile_packed_##count##_2_4(                                               \
+#define EMULATED_TILE(count, stages)                                                                     \
+  static void mlcbuild_multiply_tile_packed_##count##_2_##stages(                                        \
       void* sums, void*, const void* vectors, const void* words, const void* scales, int vectors_left,   \
       int rows_left, int, int, int k, int offset) {                                                      \
     multiply_tile(count, sums, vectors, vectors_left, rows_left, k, [&](int place) {                     \
@@ -303,17 +303,18 @@ static void lay_sums_out(int count, const void* sums, void* shared, int stride) 
       return (half)(whole * ((const half*)scales)[place / 32]);                                          \
     });                                                                                                  \
   }                                                                                                      \
-  static void mlcbuild_multiply_tile_halves_##count##_2_4(                                               \
+  static void mlcbuild_multiply_tile_halves_##count##_2_##stages(                                        \
       void* sums, void*, const void* vectors, const void* matrix, int vectors_left, int rows_left, int,  \
       int, int k) {                                                                                      \
     multiply_tile(count, sums, vectors, vectors_left, rows_left, k,                                      \
                   [&](int place) { return ((const half*)matrix)[place]; });                              \
   }                                                                                                      \
-  EMULATED_SUMS(count, packed_##count##_2_4)                                                             \
-  EMULATED_SUMS(count, halves_##count##_2_4)
-EMULATED_TILE(64)
-EMULATED_TILE(128)
-EMULATED_TILE(256)
+  EMULATED_SUMS(count, packed_##count##_2_##stages)                                                      \
+  EMULATED_SUMS(count, halves_##count##_2_##stages)
+EMULATED_TILE(64, 4)
+EMULATED_TILE(128, 3)
+EMULATED_TILE(128, 4)
+EMULATED_TILE(256, 4)
 static void mlcbuild_leave_cluster_of_2() {}
 static void mlcbuild_leave_cluster_of_4() {}
 static void mlcbuild_leave_cluster_of_8() {}

@@ -140,6 +140,20 @@ def test_each_block_of_a_cluster_stores_its_share(tmp_path: Path, vectors: int, 
     np.testing.assert_allclose(got, expected, atol=2e-2, rtol=2e-3)
 
 
+@needs_gxx
+@pytest.mark.parametrize("rows", [20, 70])
+def test_a_tile_that_was_chosen_computes_the_same(tmp_path: Path, rows: int) -> None:
+    n, k = 132, 512
+    func = packed_product(n, k, None, dtype="float16", out_dtype="float32")
+    kernel = schedule_matmul.with_shape(func, TARGET_90A, {"vectors": 128, "stages": 3, "cluster": 2})
+    assert kernel is not None
+    x, words, scales = packed_arrays(n, k, rows, dtype="float16", bits=4, group=32)
+    expected = x.astype(np.float64) @ restored_matrix(words, scales, bits=4, group=32).T
+    arrays = [x, words, scales, np.zeros(expected.shape, "float32")]
+    assert [each.grid for each in cuda_emulation.launches(kernel, arrays)[1]] == [(1, 2, 2)]
+    np.testing.assert_allclose(run_cuda(kernel, arrays, tmp_path)[-1], expected, atol=2e-2, rtol=2e-3)
+
+
 @pytest.mark.parametrize(
     ("n", "k", "expected"),
     [

@@ -1,4 +1,8 @@
-"""A matrix times any number of vectors: the number decides, before anything is launched, which kernel is."""
+"""A matrix times any number of vectors: the number decides, before anything is launched, which kernel is.
+
+Measurements may choose the tile by which warpgroups multiply up to `_MOST_CHOSEN` vectors; beyond that the largest tile
+is best.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +18,44 @@ from mlcbuild.compiler.backends.cuda import architectures, dependent_launch
 from mlcbuild.compiler.backends.cuda.kernels import few_vectors, gemv, many_vectors, operands, tile_product
 from mlcbuild.compiler.kernels.building import Expression, replace_body, statement
 from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct, match_matrix_product
+from mlcbuild.compiler.kernels.shapes import ShapedRule
+
+_MOST_CHOSEN = 256
+_BY_SIZES = 0
 
 
-def schedule_matmul(func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc | None:
+@dataclass(frozen=True, kw_only=True)
+class ProductShape:
+    """The tile of a product by warpgroups (`tile_product.TileShape`): its `vectors`, the `stages` on their way, and the
+    blocks of a `cluster`. Without `vectors` the sizes of the product choose tile and cluster (`tile_product.shapes`).
+    """
+
+    vectors: int = _BY_SIZES
+    stages: int = 4
+    cluster: int = 1
+
+    def __post_init__(self) -> None:
+        if self.vectors != _BY_SIZES:
+            tile_product.TileShape(vectors=self.vectors, stages=self.stages, cluster=self.cluster)
+        elif (self.stages, self.cluster) != (4, 1):
+            raise ValueError(f"no tile, but stages and a cluster of one: {self}")
+
+    @property
+    def tile(self) -> tile_product.TileShape:
+        return tile_product.TileShape(vectors=self.vectors, stages=self.stages, cluster=self.cluster)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Matched:
+    product: MatrixProduct
+    architecture: str
+
+    @property
+    def has_tiles(self) -> bool:
+        return self.architecture == tile_product.ARCHITECTURE and tile_product.fits(self.product)
+
+
+def _match(func: tirx.PrimFunc, target: tvm.target.Target) -> _Matched | None:
     """None unless `func` is a matrix, of halves or packed integers, times vectors of halves, with at most element-wise
     blocks after it, for an architecture whose tensor cores multiply 16 × 8 × 16 halves."""
     product = match_matrix_product(func)
@@ -25,7 +64,24 @@ def schedule_matmul(func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.Prim
     architecture = str(target.attrs["arch"])
     if not architectures.has_mma_m16n8k16(architecture):
         return None
-    return replace_body(product.func, statement(lambda: _launches(product, architecture)))
+    return _Matched(product=product, architecture=architecture)
+
+
+def _has_tile(matched: _Matched, shape: ProductShape) -> bool:
+    """Whether a product can have a tile, and it changes anything: fewer vectors are not multiplied by tiles, more have
+    the largest one, and a known number has one by default."""
+    product = matched.product
+    if not matched.has_tiles or shape.vectors == _BY_SIZES or not tile_product.can_have(product, shape.tile):
+        return False
+    rows = product.rows
+    if not isinstance(rows, int):
+        return True
+    default = next(tile for most, tile in tile_product.shapes(product.n, product.k) if most is None or rows <= most)
+    return few_vectors.SIZES[-1] < rows <= _MOST_CHOSEN and shape.tile != default
+
+
+def _build(matched: _Matched, shape: ProductShape) -> tirx.PrimFunc:
+    return replace_body(matched.product.func, statement(lambda: _launches(matched, shape)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,24 +92,27 @@ class _Way:
     body: Callable[[], None]
 
 
-def _ways(product: MatrixProduct, architecture: str) -> list[_Way]:
+def _ways(matched: _Matched, shape: ProductShape) -> list[_Way]:
     """The kernels of a product, that for the fewest vectors first."""
-    early = dependent_launch.begins_early(architecture)
+    product = matched.product
+    early = dependent_launch.begins_early(matched.architecture)
     ways = [
         _Way(most=vectors, body=partial(few_vectors.multiply_few, product, vectors=vectors))
         for vectors in few_vectors.SIZES
     ]
     if gemv.fits(product):
         ways.insert(0, _Way(most=1, body=lambda: gemv.multiply_one(product, gemv.shape_for(product), early=early)))
-    if architecture != tile_product.ARCHITECTURE or not tile_product.fits(product):
+    if not matched.has_tiles:
         return [*ways, _Way(most=None, body=lambda: many_vectors.multiply_many(product))]
     tiles = tile_product.shapes(product.n, product.k)
+    if shape.vectors != _BY_SIZES:
+        tiles = [(_MOST_CHOSEN, shape.tile), tiles[-1]]
     return ways + [_Way(most=most, body=partial(tile_product.multiply_tiles, product, shape)) for most, shape in tiles]
 
 
-def _launches(product: MatrixProduct, architecture: str) -> None:
-    ways = _ways(product, architecture)
-    rows = product.rows
+def _launches(matched: _Matched, shape: ProductShape) -> None:
+    ways = _ways(matched, shape)
+    rows = matched.product.rows
     if isinstance(rows, int):
         next(way for way in ways if way.most is None or rows <= way.most).body()
     else:
@@ -70,3 +129,14 @@ def _first_that_takes(rows: Expression, ways: Sequence[_Way]) -> None:
             first.body()
         with T.Else():
             _first_that_takes(rows, others)
+
+
+schedule_matmul = ShapedRule(
+    name="cuda.matmul",
+    shape=ProductShape,
+    values={"vectors": (64, 128, 256), "stages": (3, 4, 5, 6), "cluster": (1, 2, 4, 8)},
+    match=_match,
+    default=lambda _matched: ProductShape(),
+    fits=_has_tile,
+    build=_build,
+)

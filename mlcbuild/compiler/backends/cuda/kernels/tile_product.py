@@ -28,6 +28,7 @@ _TOGETHER = 4  # rows that a thread stores
 _CLUSTERS = (1, 2, 4, 8)
 _FEWEST_STEPS = 16
 _MULTIPROCESSORS = 132  # of an H100 or H200
+_SHARED_BYTES = 227 << 10  # that a block of them can have
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +80,17 @@ def fits(product: MatrixProduct) -> bool:
     between: list[Any] = list(product.x.shape)[axis + 1 : -1]
     one_behind_the_other = all(isinstance(size, tirx.IntImm) and int(size) == 1 for size in between)
     return product.k % tile_product_text.STEP == 0 and product.n % _TOGETHER == 0 and one_behind_the_other
+
+
+def can_have(product: MatrixProduct, shape: TileShape) -> bool:
+    """Whether a product that fits can be computed by a tile: by the shared memory of a block, and whole steps for each
+    block of a cluster, at least as many as are on their way."""
+    steps = product.k // tile_product_text.STEP
+    size = tile_product_text.shared_bytes(
+        shape.vectors, _ROWS, shape.stages, packed=isinstance(product.matrix, PackedMatrix)
+    )
+    enough = shape.cluster == 1 or steps // shape.cluster >= shape.stages
+    return size <= _SHARED_BYTES and steps % shape.cluster == 0 and enough
 
 
 def multiply_tiles(product: MatrixProduct, shape: TileShape) -> None:
