@@ -7,7 +7,6 @@ nothing may install mlcbuild itself again.
 from __future__ import annotations
 
 import ast
-import importlib
 import importlib.metadata
 import re
 import tomllib
@@ -20,8 +19,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from mlcbuild.doctor.distributions import EXTRAS
-from mlcbuild.plugins import plugins_in
 from mlcbuild.release.extra import DISTRIBUTIONS
+from mlcbuild.toolchains.table import every
 from mlcbuild.toolchains.toolchain import DistributionToolchain
 
 PROJECT = Path(__file__).parents[1]
@@ -153,11 +152,7 @@ def test_an_error_about_a_missing_package_names_the_extra_that_has_it() -> None:
 
 
 def test_a_toolchain_of_distributions_is_brought_by_what_its_advice_installs() -> None:
-    modules = (
-        importlib.import_module(f"mlcbuild.toolchains.entries.{name}") for name in plugins_in("toolchains/entries")
-    )
-    found = [module.TOOLCHAIN for module in modules]
-    toolchains = [each for each in found if isinstance(each, DistributionToolchain)]
+    toolchains = [each for each in every() if isinstance(each, DistributionToolchain)]
     assert {each.name for each in toolchains} >= {"tvm", "numpy", "nvrtc", "nvfatbin", "triton"}
     for toolchain in toolchains:
         (advice,) = toolchain.advice
