@@ -44,11 +44,11 @@ _MODELS: dict[str, dict[str, object]] = {
 @pytest.mark.parametrize(
     ("name", "quantization"),
     [
-        ("grouped-64-tied", "q0f32"),
+        pytest.param("grouped-64-tied", "q0f32", marks=pytest.mark.exhaustive),
         ("grouped-64-tied", "q4f16_1"),
         ("grouped-32", "q0f32"),
         ("grouped-32", "q0f16"),
-        ("grouped-32", "q4f32_1"),
+        pytest.param("grouped-32", "q4f32_1", marks=pytest.mark.exhaustive),
     ],
 )
 def test_logits_equal_those_of_transformers(name: str, quantization: str, tmp_path: Path, kernel_store: Path) -> None:

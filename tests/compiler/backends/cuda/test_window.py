@@ -73,9 +73,9 @@ _CASES = [
             (_SINK, "float32", True),
             (_LONG_SINK, "float32", False),
             (_SINK, "bfloat16", False),
-            (_PLAIN, "bfloat16", False),
         ]
     ),
+    pytest.param(_PLAIN, "bfloat16", False, marks=[pytest.mark.slow, pytest.mark.exhaustive]),
 ]
 
 
