@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tvm
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tvm import te, tirx
 
+from mlcbuild.compiler.backends.cpu.kernels import matmul
 from mlcbuild.compiler.backends.cpu.kernels.gemv import schedule_gemv
 from mlcbuild.compiler.backends.cpu.kernels.matmul import schedule_matmul
+from mlcbuild.compiler.backends.cpu.kernels.registers import register_lanes
 from mlcbuild.compiler.kernels.matmul_pattern import PackedMatrix, match_matrix_product
 from mlcbuild.compiler.weights.tensor import dtype_of
 from tests.compiler.kernel_running import (
@@ -91,6 +94,14 @@ def test_the_shapes_of_models_multiply_without_unpacking(n: int, k: int) -> None
     _check_packed(scheduled(schedule_gemv, packed_product(n, k, 1)), n, k, 1, "float32", 4, 32, False)
 
 
+@pytest.fixture(params=[8, 16])
+def floats_of_a_register(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Processors with registers of eight floats compute with sixteen too, in two of them."""
+    monkeypatch.setattr(matmul, "register_lanes", lambda _target: request.param)
+    return int(request.param)
+
+
+@pytest.mark.usefixtures("floats_of_a_register")
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize(("n", "k"), [(24, 576), (7, 96), (12, 64), (2, 1536)])
 @pytest.mark.parametrize("batch_first", [False, True])
@@ -141,6 +152,7 @@ def test_the_last_group_of_a_row_may_be_short(dtype: str, k: int) -> None:
             _check_packed(kernel, 12, k, count, dtype, 3, 40, False)
 
 
+@pytest.mark.usefixtures("floats_of_a_register")
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("rows", [1, None, 6])
 @pytest.mark.parametrize(("n", "k"), [(16, 576), (5, 72)])
@@ -222,3 +234,28 @@ def test_one_vector_alone_is_for_the_unpacked_way() -> None:
     assert schedule_gemv(packed_product(8, 64, 2), TARGET) is None
     assert schedule_gemv(packed_product(8, 64, None), TARGET) is None
     assert schedule_gemv(plain_product(8, 64, 1), TARGET) is None
+
+
+@pytest.mark.parametrize(
+    ("processor", "triple", "count"),
+    [
+        ("x86-64-v2", "x86_64-linux-gnu", 8),
+        ("x86-64-v3", "x86_64-linux-gnu", 8),
+        ("x86-64-v4", "x86_64-linux-gnu", 16),
+        ("znver5", "x86_64-linux-gnu", 16),
+        ("neoverse-n1", "aarch64-linux-gnu", 8),
+    ],
+)
+def test_registers_are_those_of_the_target(processor: str, triple: str, count: int) -> None:
+    target = tvm.target.Target({"kind": "llvm", "mcpu": processor, "mtriple": triple})
+    assert register_lanes(target) == count
+
+
+def test_a_product_of_several_vectors_is_the_same_to_the_bit_however_many_there_are(floats_of_a_register: int) -> None:
+    kernel = compiled(scheduled(schedule_matmul, packed_product(24, 576, None, dtype="float16")))
+    x, words, scales = packed_arrays(24, 576, 37, dtype="float16", bits=4, group=32)
+    whole = run(kernel, [x, words, scales, np.zeros((1, 37, 24), np.float16)])[-1]
+    for first, count in ((0, 2), (3, 4), (5, 7), (30, 7)):
+        part = x[:, first : first + count]
+        found = run(kernel, [part, words, scales, np.zeros((1, count, 24), np.float16)])[-1]
+        np.testing.assert_array_equal(found, whole[:, first : first + count], err_msg=str(floats_of_a_register))

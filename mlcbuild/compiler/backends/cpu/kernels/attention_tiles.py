@@ -13,16 +13,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import tvm
 import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
-from tvm.target.codegen import target_has_features
 
 from mlcbuild.compiler.backends.cpu.kernels.attention_keys import KeyRange, Keys
 from mlcbuild.compiler.backends.cpu.kernels.attention_scores import NO_SCORE, capped
 from mlcbuild.compiler.backends.cpu.kernels.rotation import head_lanes
 from mlcbuild.compiler.kernels.building import (
-    LANES,
     Buffer,
     Expression,
     converted,
@@ -45,18 +42,13 @@ _MOST_ROWS = 256
 _NOT_SEEN = 4 * NO_SCORE
 
 
-def row_lanes(target: tvm.target.Target) -> int:
-    """How many rows are a vector, which is a register: with AVX-512 it holds sixteen floats."""
-    return 16 if target_has_features("avx512f", target) else LANES
-
-
 @dataclass(frozen=True, kw_only=True)
 class Tokens:
     """The new tokens of a sequence: rows `first` … `first` + `count` - 1 of `queries` (tokens, query heads, head_dim),
     and where results go: `output` (tokens, query heads, elements of a value) and `logarithms` (tokens, query heads).
 
     `seen` are the keys that the token at a place sees, and `own_key` the number of its own key, among those that are
-    given or not, where a rule asks how far back keys are. `row_lanes` is that of the target.
+    given or not, where a rule asks how far back keys are. `row_lanes` is how many rows are a vector.
     """
 
     queries: Buffer

@@ -10,7 +10,7 @@ import tvm
 from tvm import tirx
 
 from mlcbuild.compiler.backends.cpu.kernels import attention, rope
-from mlcbuild.compiler.backends.cpu.kernels.attention_tiles import row_lanes
+from mlcbuild.compiler.backends.cpu.kernels.registers import register_lanes
 from mlcbuild.compiler.models.architecture.attention_rules import NO_RULES, AttentionRules
 from mlcbuild.compiler.models.architecture.window import SlidingWindow
 from mlcbuild.errors import InternalError, StageError
@@ -35,7 +35,7 @@ def with_vector_kernels(
     window or rules, and InternalError where TVM's kernels have other names.
     """
     rule: Any = {"rope_scaling": rope_scaling, "rules": rules}
-    tiled: Any = {**rule, "row_lanes": row_lanes(target)}
+    tiled: Any = {**rule, "row_lanes": register_lanes(target)}
     attentions: dict[str, Callable[[tirx.PrimFunc], tirx.PrimFunc]] = {
         "batch_decode_paged_kv_cpu": partial(attention.paged_decode, **rule),
         "batch_decode_paged_kv_cpu_sliding_window": partial(

@@ -1,7 +1,7 @@
 """A matrix times any number of vectors: prefill, batches, and matrices that are not packed.
 
 Threads share the matrix's rows, in tiles. A tile is restored to float32 once, into memory that stays in the cache, and
-used for all vectors: a few of them at a time with a few matrix rows, each pair summed in eight lanes along k. A packed
+used for all vectors: a few of them at a time with a few matrix rows, each pair summed in a register along k. A packed
 matrix that is stored by columns is not restored: see `matmul_columns`.
 """
 
@@ -18,6 +18,7 @@ from tvm import tirx
 
 from mlcbuild.compiler.backends.cpu.kernels.gemv import Parts, multiply_one
 from mlcbuild.compiler.backends.cpu.kernels.matmul_columns import COLUMNS, multiply_columns
+from mlcbuild.compiler.backends.cpu.kernels.registers import MOST_LANES, register_lanes
 from mlcbuild.compiler.kernels.building import (
     LANES,
     WORTH_THREADS,
@@ -60,31 +61,44 @@ _DEFAULT = MatmulShape()
 
 @dataclass(frozen=True, kw_only=True)
 class _Tile:
-    """Rows of the matrix in float32: `at(row, k)` reads eight of a tile's row, beginning at k."""
+    """Rows of the matrix in float32: `at(row, k, count)` reads some of a tile's row, beginning at k; eight of a matrix
+    whose elements are computed as they are used."""
 
     first: Expression  # the tile's first row
     rows: int
     restored: Buffer | None
     product: MatrixProduct
 
-    def at(self, row: int, k: Expression) -> Expression:
-        places = lanes(k, LANES)
+    @property
+    def is_computed(self) -> bool:
+        """Whether elements are computed as they are used."""
+        return self.restored is None and isinstance(self.product.matrix, ComputedMatrix)
+
+    def at(self, row: int, k: Expression, count: int) -> Expression:
+        places = lanes(k, count)
         if self.restored is None:
             matrix: Buffer = self.product.matrix
             if isinstance(matrix, ComputedMatrix):
                 return matrix.at(self.first + row, k)
-            return float32(matrix[self.first + row, places], LANES)
+            return float32(matrix[self.first + row, places], count)
         return self.restored[row, places]
 
 
-def _match(func: tirx.PrimFunc, target: tvm.target.Target) -> MatrixProduct | None:
+@dataclass(frozen=True, kw_only=True)
+class _Matched:
+    """A product, and how many floats a register holds: as many as divide a row of the matrix."""
+
+    product: MatrixProduct
+    lanes: int
+
+
+def _match(func: tirx.PrimFunc, target: tvm.target.Target) -> _Matched | None:
     """None unless `func` is a matrix product whose rows are whole vectors of eight, with at most element-wise blocks
     after it."""
-    del target
     product = match_matrix_product(func)
     if product is None or product.k % LANES or not whole_words(product.matrix):
         return None
-    return product
+    return _Matched(product=product, lanes=largest_divisor(product.k, register_lanes(target)))
 
 
 def whole_words(matrix: Buffer | PackedMatrix) -> bool:
@@ -99,8 +113,9 @@ def _groups(matrix: PackedMatrix, k: int) -> int:
     return -(-k // matrix.group)
 
 
-def _build(product: MatrixProduct, shape: MatmulShape) -> tirx.PrimFunc:
-    several = _multiply_several(product, shape)
+def _build(matched: _Matched, shape: MatmulShape) -> tirx.PrimFunc:
+    product = matched.product
+    several = _multiply_several(product, shape, matched.lanes)
     one = None if isinstance(product.rows, int) else _one_of_several(product)
     if one is None:
         return with_body(product.func, [statement(step) for step in several.steps], scratch=several.scratch)
@@ -125,7 +140,7 @@ def _one_of_several(product: MatrixProduct) -> Parts | None:
     return None if str(matrix.dtype) == "float32" else _multiply_several(dataclasses.replace(product, rows=1))
 
 
-def _multiply_several(product: MatrixProduct, shape: MatmulShape = _DEFAULT) -> Parts:
+def _multiply_several(product: MatrixProduct, shape: MatmulShape = _DEFAULT, count: int = LANES) -> Parts:
     rows, k = product.rows, product.k
     matrix = product.matrix
     by_columns = isinstance(matrix, PackedMatrix) and matrix.by_columns
@@ -148,7 +163,7 @@ def _multiply_several(product: MatrixProduct, shape: MatmulShape = _DEFAULT) -> 
                 if by_columns:
                     multiply_columns(product, lambda row, place: _x(product, x, row, place), first, tile_rows)
                 else:
-                    multiply_tile(product, x, restore(product, first, tile_rows), shape)
+                    multiply_tile(product, x, restore(product, first, tile_rows), shape, count)
             if product.epilogue is not None:
                 with loop(rows) as row, T.vectorized(0, tile_rows) as column:
                     T.add_to_parent(product.epilogue.at(row, number * tile_rows + column))
@@ -225,64 +240,75 @@ def _restore_row(matrix: PackedMatrix, k: int, n: Expression, restored: Buffer, 
             store(restored, values, row, lanes(place * count, count))
 
 
-def multiply_tile(product: MatrixProduct, x: Buffer | None, tile: _Tile, shape: MatmulShape = _DEFAULT) -> None:
-    """All vectors with a tile; `x` has them in float32, None where they are stored so."""
+def multiply_tile(
+    product: MatrixProduct, x: Buffer | None, tile: _Tile, shape: MatmulShape = _DEFAULT, count: int = LANES
+) -> None:
+    """All vectors with a tile, in registers of `count` floats, which k is a multiple of; `x` has the vectors in
+    float32, None where they are stored so."""
     rows, vectors = product.rows, shape.vectors
+    count = LANES if tile.is_computed else count
     if not isinstance(rows, int) or rows >= vectors:
+        matrix_rows = largest_divisor(tile.rows, shape.rows)
         with loop(tirx.floordiv(rows, vectors)) as number:
-            _multiply_some(product, x, tile, number * vectors, vectors, largest_divisor(tile.rows, shape.rows))
+            _multiply_some(product, x, tile, number * vectors, vectors, matrix_rows, count)
     if not isinstance(rows, int) or rows % vectors:
         whole = tirx.floordiv(rows, vectors) * vectors
         with loop(rows - whole) as number:
-            _multiply_some(product, x, tile, whole + number, 1, largest_divisor(tile.rows, 4))
+            _multiply_some(product, x, tile, whole + number, 1, largest_divisor(tile.rows, 4), count)
 
 
 def _multiply_some(
-    product: MatrixProduct, x: Buffer | None, tile: _Tile, row: Expression, vectors: int, matrix_rows: int
+    product: MatrixProduct,
+    x: Buffer | None,
+    tile: _Tile,
+    row: Expression,
+    vectors: int,
+    matrix_rows: int,
+    count: int,
 ) -> None:
     """`vectors` vectors, beginning at `row`, with the whole tile, `matrix_rows` of its rows at a time."""
-    whole = lanes(0, LANES)
+    whole = lanes(0, count)
     with loop(tile.rows // matrix_rows) as part:
-        sums = [[T.alloc_buffer((LANES,), "float32") for _ in range(matrix_rows)] for _ in range(vectors)]
+        sums = [[T.alloc_buffer((count,), "float32") for _ in range(matrix_rows)] for _ in range(vectors)]
         for line in sums:
             for total in line:
-                store(total, splat(T.float32(0), LANES), whole)
+                store(total, splat(T.float32(0), count), whole)
         together = _together(tile, product.k)
-        with loop(product.k // (LANES * together)) as step:
+        with loop(product.k // (count * together)) as step:
             for place in range(together):
-                k = (step * together + place) * LANES
-                weights = [T.bind(tile.at(part * matrix_rows + column, k)) for column in range(matrix_rows)]
+                k = (step * together + place) * count
+                weights = [T.bind(tile.at(part * matrix_rows + column, k, count)) for column in range(matrix_rows)]
                 for vector, line in enumerate(sums):
-                    values = T.bind(_x(product, x, row + vector, lanes(k, LANES)))
+                    values = T.bind(_x(product, x, row + vector, lanes(k, count)))
                     for weight, total in zip(weights, line, strict=True):
                         store(total, total[whole] + values * weight, whole)
         for vector, line in enumerate(sums):
             for column, total in enumerate(line):
                 indices = product.output_at(row + vector, tile.first + part * matrix_rows + column)
-                value = horizontal_sum(total, LANES)
+                value = horizontal_sum(total, count)
                 store(product.output, T.Cast(str(product.output.dtype), value), *indices)
 
 
 def _together(tile: _Tile, k: int) -> int:
     """How many vectors of a row are read in a step: of a matrix whose elements are computed as they are used, those of
     a group, whose scale is then computed once."""
-    is_computed = tile.restored is None and isinstance(tile.product.matrix, ComputedMatrix)
-    return largest_divisor(k // LANES, 4) if is_computed else 1
+    return largest_divisor(k // LANES, 4) if tile.is_computed else 1
 
 
 def _x(product: MatrixProduct, x: Buffer | None, row: Expression, k: Expression) -> Expression:
     return product.x_at(row, k) if x is None else x[row, k]
 
 
-def _default(product: MatrixProduct) -> MatmulShape:
-    """The tile is as large as the matrix's rows let it be."""
-    tile = largest_divisor(product.n, TILE)
-    return MatmulShape(tile=tile, rows=min(_DEFAULT.rows, tile))
+def _default(matched: _Matched) -> MatmulShape:
+    """The tile is as large as the matrix's rows let it be. There are twice as many registers where they are wide."""
+    tile = largest_divisor(matched.product.n, TILE)
+    rows = 4 if matched.lanes == MOST_LANES else _DEFAULT.rows
+    return MatmulShape(tile=tile, rows=min(rows, tile))
 
 
-def _has_tiles(product: MatrixProduct, shape: MatmulShape) -> bool:
+def _has_tiles(matched: _Matched, shape: MatmulShape) -> bool:
     """Whether a shape other than the default makes a difference that it names."""
-    matrix = product.matrix
+    product, matrix = matched.product, matched.product.matrix
     by_columns = isinstance(matrix, PackedMatrix) and matrix.by_columns
     return product.rows != 1 and not by_columns and product.n % shape.tile == 0
 
