@@ -92,3 +92,53 @@ def test_a_source_has_one_model(tmp_path: Path) -> None:
     assert errors(workspace(tmp_path, "", head=head)) == [
         "BUILD.toml:11:10: source is no files that end in .onnx in //:model"
     ]
+
+
+def test_a_module_of_iree_names_its_processor_whatever_builds_it(tmp_path: Path) -> None:
+    table = '[[iree_module]]\nname = "m"\nmodel = ":model"\nenvironment = ":made"\ncpu = "znver4"\n'
+    locked = ("onnx", "iree-base-compiler")
+    found = action(analysed(workspace(tmp_path, table, locked=locked), "//:m"), "CompileIREE")
+    assert found.toolchains == ("python",)
+    assert isinstance(found.command, StageCall)
+    assert "--iree-llvmcpu-target-cpu=znver4" in str(dict(found.command.parameters)["flags"])
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ("", "BUILD.toml:15:8: a module is for one device, and none is named in //:m"),
+        (
+            'cpu = "znver4"\nhip_target = "gfx942"',
+            "BUILD.toml:15:8: a module is for one device, and cpu and hip_target is named in //:m",
+        ),
+        ('cpu = "zen9"', 'BUILD.toml:18:7: unknown processor "zen9" for x86_64-linux-gnu in //:m'),
+        ('cpu = "znver4"\nhost = "vax"', 'BUILD.toml:19:8: libraries cannot be made for the host "vax" in //:m'),
+    ],
+)
+def test_a_module_is_for_one_device_that_is_known(tmp_path: Path, more: str, told: str) -> None:
+    table = f'[[iree_module]]\nname = "m"\nmodel = ":model"\nenvironment = ":made"\n{more}\n'
+    assert errors(workspace(tmp_path, table, locked=("onnx", "iree-base-compiler"))) == [told]
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ('form = "blob"\nweights = "f16"', "BUILD.toml:19:11: a blob has the weights that it computes with in //:v"),
+        ('precision = "bf16"', "BUILD.toml:18:13: precision is for a blob: whoever loads an ir decides it in //:v"),
+        (
+            'processor = "x86-64-v3"',
+            "BUILD.toml:18:13: processor is for a blob: whoever loads an ir decides it in //:v",
+        ),
+    ],
+)
+def test_a_form_of_openvino_says_what_it_decides(tmp_path: Path, more: str, told: str) -> None:
+    table = f'[[openvino_model]]\nname = "v"\nmodel = ":model"\nenvironment = ":made"\n{more}\n'
+    assert errors(workspace(tmp_path, table, locked=("onnx", "openvino"))) == [told]
+
+
+def test_a_blob_computes_in_float32_on_every_processor(tmp_path: Path) -> None:
+    table = '[[openvino_model]]\nname = "v"\nmodel = ":model"\nenvironment = ":made"\nform = "blob"\n'
+    found = action(analysed(workspace(tmp_path, table, locked=("onnx", "openvino")), "//:v"), "CompileOpenVINO")
+    assert found.toolchains == ("processor:here", "python")
+    assert isinstance(found.command, StageCall)
+    assert dict(found.command.parameters) == {"precision": "f32"}

@@ -20,9 +20,10 @@ _INSTALLED = ("site-packages", "dist-packages")  # folders of packages, which ma
 
 def main(environment: str, program: str, answer: str) -> None:
     call = json.loads(sys.stdin.read())
-    own = os.path.realpath(program)
+    # A program may change its directory.
+    own, environment, answer = os.path.realpath(program), os.path.abspath(environment), os.path.abspath(answer)  # noqa: PTH100
     # The paths of the environment come last, as installed packages do: none of them hides a module of Python's.
-    sys.path.append(os.path.abspath(environment))  # noqa: PTH100
+    sys.path.append(environment)
     kind, message = _outcome(own, call)
     if kind == "succeeded" and (strangers := _from_elsewhere(environment, own)):
         kind, message = "failed", f"it loaded modules from outside of its environment: {', '.join(strangers)}"
@@ -51,15 +52,15 @@ def _outcome(program: str, call: dict[str, Any]) -> tuple[str, str]:
 
 def _from_elsewhere(environment: str, program: str) -> list[str]:
     """The modules that are neither the environment's, nor of Python's own library, nor the program."""
-    within = os.path.abspath(environment) + os.sep  # noqa: PTH100
+    within, own = environment + os.sep, os.path.realpath(__file__)
     standard = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120
     found = []
     for name, module in sorted(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if name == "__main__" or not isinstance(file, str) or not os.path.isabs(file):  # noqa: PTH117
+        if not isinstance(file, str) or not os.path.isabs(file):  # noqa: PTH117
             continue
         is_standard = file.startswith(standard) and not any(folder in file for folder in _INSTALLED)
-        if not is_standard and not file.startswith(within) and os.path.realpath(file) != program:
+        if not is_standard and not file.startswith(within) and os.path.realpath(file) not in (program, own):
             found.append(f"{name} ({file})")
     return found
 

@@ -8,6 +8,7 @@ import os
 import shutil
 from pathlib import Path
 
+from mlcbuild.toolchains.entries import processor
 from tests.end_to_end.world import Done, World
 
 HERE = Path(__file__).parent
@@ -16,6 +17,7 @@ LICENSES = {
     "openvino": "Apache-2.0 AND BSD-3-Clause",
     "iree": "Apache-2.0 AND BSD-3-Clause AND PSF-2.0",
 }
+HERE_LEVEL = processor.processor_level(processor.CPUINFO.read_text(), "x86_64")
 BOUND = 1e-5  # of an error, against float64
 MODELS = ("mlp", "block", "layer")
 

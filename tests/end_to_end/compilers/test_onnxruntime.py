@@ -8,8 +8,7 @@ import pytest
 
 from mlcbuild.toolchains.entries import processor
 from tests.end_to_end.compilers.compiler_world import BOUND, MODELS, CompilerWorld, ran
-
-HERE = processor.processor_level(processor.CPUINFO.read_text(), "x86_64")
+from tests.end_to_end.compilers.compiler_world import HERE_LEVEL as HERE
 
 
 def compiler_world(folder: Path) -> CompilerWorld:

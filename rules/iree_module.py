@@ -1,0 +1,92 @@
+"""`iree_module`: a model that IREE has compiled, for any device that it knows, without that device."""
+
+from __future__ import annotations
+
+from mlcbuild.rules.environments import ENVIRONMENT, environment_stage, environment_with
+from mlcbuild.rules.onnx_model import MODEL, OnnxInfo
+from mlcbuild.rules.processors import processor_error, triple_error
+from mlcbuild.rules.providers import FilesInfo
+from mlcbuild.rules.requirements import REQUIREMENTS, requirements_of
+from mlcbuild.rules.rule import Providers, Rule, RuleContext
+from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
+
+# Attribute → the flag that says the device, and the one that says its kind.
+_DEVICES = {
+    "cuda_target": ("--iree-hal-target-device=cuda", "--iree-cuda-target"),
+    "hip_target": ("--iree-hal-target-device=hip", "--iree-rocm-target"),
+    "vulkan_target": ("--iree-hal-target-device=vulkan", "--iree-vulkan-target"),
+}
+
+
+def implement(context: RuleContext) -> Providers:
+    target = context.target
+    environment = environment_with(context, "iree-base-compiler", "onnx")
+    named = [name for name in ("cpu", *_DEVICES) if target.has(name)]
+    if len(named) != 1:
+        raise context.error(
+            f"a module is for one device, and {' and '.join(named) or 'none'} is named",
+            advice=(f"set one of cpu, {', '.join(_DEVICES)}",),
+        )
+    flags = _cpu_flags(context) if named == ["cpu"] else _device_flags(context, named[0])
+    compiled = environment_stage(
+        context,
+        "CompileIREE",
+        "mlcbuild.compiler.environments.programs.compile_iree:run",
+        environment=environment,
+        inputs={"model": context.required(MODEL.name, OnnxInfo).model},
+        outputs={"module": "model.vmfb"},
+        parameters={"flags": flags},
+        requirements=requirements_of(target),
+    )
+    return (FilesInfo(files=(("model.vmfb", compiled.output("out/model.vmfb")),)),)
+
+
+def _cpu_flags(context: RuleContext) -> list[str]:
+    """IREE takes its own machine's processor, or the least that there is, where none is named."""
+    triple, cpu = context.target.string("host"), context.target.string("cpu")
+    if (wrong := triple_error(triple)) is not None:
+        raise context.error(wrong[0], attribute="host", advice=wrong[1])
+    if (wrong := processor_error(triple, cpu)) is not None:
+        raise context.error(wrong[0], attribute="cpu", advice=wrong[1])
+    return [
+        "--iree-hal-target-device=local",
+        "--iree-hal-local-target-device-backends=llvm-cpu",
+        f"--iree-llvmcpu-target-triple={triple}",
+        f"--iree-llvmcpu-target-cpu={cpu}",
+    ]
+
+
+def _device_flags(context: RuleContext, attribute: str) -> list[str]:
+    device, kind = _DEVICES[attribute]
+    return [device, f"{kind}={context.target.string(attribute)}"]
+
+
+def _device(name: str, doc: str) -> Attribute:
+    return Attribute(name=name, kind=AttributeKind.STRING, nonempty=True, doc=doc)
+
+
+IREE_MODULE = Rule(
+    schema=RuleSchema(
+        name="iree_module",
+        doc="A model compiled by IREE for one device. A runtime of the same version loads it.",
+        attributes=(
+            MODEL,
+            ENVIRONMENT,
+            _device("cpu", "The processor, as LLVM names it: x86-64-v3, znver4, neoverse-n1."),
+            Attribute(
+                name="host",
+                kind=AttributeKind.STRING,
+                default="x86_64-linux-gnu",
+                doc="The triple of a processor: architecture, system, environment.",
+            ),
+            _device(
+                "cuda_target", "An NVIDIA GPU as IREE 3.13 names it, such as sm_80, sm_89: PTX, which newer run too."
+            ),
+            _device("hip_target", "An AMD GPU: gfx90a, gfx942, gfx1100."),
+            _device("vulkan_target", "A GPU for Vulkan, as IREE names it: ampere, rdna3."),
+            REQUIREMENTS,
+        ),
+        provides=("files",),
+    ),
+    implementation=implement,
+)
