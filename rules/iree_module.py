@@ -27,7 +27,7 @@ def implement(context: RuleContext) -> Providers:
             f"a module is for one device, and {' and '.join(named) or 'none'} is named",
             advice=(f"set one of cpu, {', '.join(_DEVICES)}",),
         )
-    flags = _cpu_flags(context) if named == ["cpu"] else _device_flags(context, named[0])
+    flags = _device_flags(context, named[0]) if named[0] in _DEVICES else _cpu_flags(context)
     compiled = environment_stage(
         context,
         "CompileIREE",
