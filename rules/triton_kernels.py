@@ -66,19 +66,20 @@ def _is_constant(annotation: ast.expr | None) -> bool:
 
 
 def kernels_of(context: RuleContext, platform: PlatformInfo, schemes: Sequence[str]) -> tuple[TritonKernelInfo, ...]:
-    """The kernels that a target with TRITON_KERNELS is given, those for its architecture and schemes. Raises
-    WorkspaceError for a platform that has no kernels in Triton."""
+    """The kernels that a target with TRITON_KERNELS is given, those for its architecture and schemes. It is no legal
+    target for a platform that has no kernels in Triton."""
     labels = context.target.labels("triton_kernels")
     named = [info for label in labels if (info := context.provided(label, TritonKernelInfo)) is not None]
     if not named:
         return ()
     arch = platform.triton_architecture
     if not arch:
-        raise context.error(
+        context.report_illegal(
             f"the platform {context.target.platform} has no kernels in Triton",
             attribute="triton_kernels",
             advice=('a platform of kind cuda has, with kernels = "triton" and one architecture',),
         )
+        return ()
     return tuple(
         info
         for info in named

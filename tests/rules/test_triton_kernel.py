@@ -169,6 +169,15 @@ def test_a_platform_without_kernels_in_triton_is_told(tmp_path: Path, platform: 
     ]
 
 
+def test_wildcards_leave_out_cells_of_a_matrix_whose_platform_has_none(tmp_path: Path) -> None:
+    text = TARGET + LIBRARY.replace('platform = ":gpu"', 'matrix = { platform = [":gpu", ":cpu"] }')
+    text = text.replace('name = "library"', 'name = "library-{platform}"')
+    analysis = analysed(workspace(tmp_path, text), "//a:all")
+    assert {str(each.label) for each in analysis.requested if "library" in str(each.label)} == {"//a:library-gpu"}
+    with pytest.raises(WorkspaceErrors, match="the platform //a:cpu has no kernels in Triton in //a:library-cpu"):
+        analysed(tmp_path, "//a:library-cpu")
+
+
 def test_that_triton_is_not_installed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     installed = Path(sysconfig.get_paths()["purelib"])
     others = tmp_path / "others"
