@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -192,3 +193,25 @@ def test_ctrl_c_stops_an_answer_and_the_conversation_goes_on(
     assert capsys.readouterr().err == "taken back: ab\n", "what was said is part of the conversation"
     conversation.take("/stats")
     assert re.fullmatch(r"prompt 3 tokens .*\n0 turns · \d+ of 64 tokens in the context\n", capsys.readouterr().err)
+
+
+def test_ctrl_c_before_an_answer_begins_ends_nothing_but_the_turn(
+    tiny_package: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = GenerationOptions(chat=True, max_tokens=4, threads=1)
+    options = GlobalOptions(environment={}, arguments=())
+    conversation = Conversation(open_chat(tiny_package, wanted, options), wanted, options, interactive=True)
+
+    def press(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_name == "encode_chat":
+            sys.setprofile(None)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    sys.setprofile(press)
+    try:
+        assert conversation.take("ab")
+    finally:
+        sys.setprofile(None)
+    assert capsys.readouterr().err == "note: stopped before any text: not part of the conversation\n"
+    conversation.take("/undo")
+    assert capsys.readouterr().err == "there is no turn to take back\n"

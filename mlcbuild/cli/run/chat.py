@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from mlcbuild.runtime.chat import Chat
     from mlcbuild.runtime.generate import GenerationStatistics
 
+_STOPPED_AT_ONCE = "stopped before any text: not part of the conversation"
+
 
 def chat(package: Path, wanted: GenerationOptions, options: GlobalOptions) -> ExitCode:
     """Answer messages until their end. Raises UsageError for a package without a chat template, and in a pipe whatever
@@ -126,7 +128,13 @@ class Conversation:
 
     def _answer(self, text: str) -> None:
         dropped = self._chat.dropped_turns
-        turn = self._chat.ask(text)
+        try:
+            turn = self._chat.ask(text)
+        except KeyboardInterrupt:  # while the prompt is made, which changes nothing
+            if not self._interactive:
+                raise
+            self._note(_STOPPED_AT_ONCE)
+            return
         if self._chat.dropped_turns > dropped:
             turns = len(self._chat.messages) // 2
             self._note(f"the context is full: the model no longer sees {self._chat.dropped_turns} of {turns} turns")
@@ -134,9 +142,7 @@ class Conversation:
             stream(turn, sys.stdout)
         self._last = turn.generation.statistics
         if turn.generation.stopped:
-            self._note(
-                "stopped" if turn.generation.answer.text else "stopped before any text: not part of the conversation"
-            )
+            self._note("stopped" if turn.generation.answer.text else _STOPPED_AT_ONCE)
         elif turn.context_is_full:
             self._note("the answer is cut: the context is full")
         if self._shows_statistics:
