@@ -26,11 +26,15 @@ def tiny_model(root: Path) -> None:
 
 
 def models(root: Path) -> None:
-    """A workspace in whose package `models` a llama of two layers has the name of a model, and a package of it. Its
-    kernels are those of `tiny_model`, but its context is long enough for requests that do not say how long they are.
+    """A workspace in whose package `models` a llama of two layers has the name of a model, and a package of it; so has
+    an encoder. The llama's kernels are those of `tiny_model`, but its context is long enough for requests that do not
+    say how long they are.
     """
+    from tests.runtime.embedding.tiny_embedder import random_encoder, write_encoder_of
+
     (root / "models").mkdir()
     write_gguf(root / "models/tiny.gguf", checkpoint(), {**TINY, "max_position_embeddings": 1024})
+    write_encoder_of(root / "models/encoder", random_encoder())
     (root / "BUILD.toml").write_text('[workspace]\nname = "example"\n', encoding="utf-8")
     (root / "models/BUILD.toml").write_text(_MODELS, encoding="utf-8")
 
@@ -44,6 +48,16 @@ source = "tiny.gguf"
 name = "smollm2-135m-cpu"
 model = ":smollm2-135m"
 quantization = "q4f16_1"
+platform = "@platforms//:cpu"
+
+[[model]]
+name = "minilm"
+source = "encoder"
+
+[[model_package]]
+name = "minilm-cpu"
+model = ":minilm"
+quantization = "q0f32"
 platform = "@platforms//:cpu"
 """
 

@@ -41,11 +41,38 @@ LAST = {"pooling_mode_lasttoken": True}
 def write_encoder(directory: Path) -> Any:
     """A folder with a vocabulary and no tokenizer.json; texts are of 40 tokens at most. Returns transformers' model."""
     model = random_model(ENCODER)
-    _write(directory, ENCODER, _tensors(model), pooling=MEAN)
+    write_encoder_of(directory, _tensors(model))
+    return model
+
+
+def write_encoder_of(directory: Path, tensors: Mapping[str, Array]) -> None:
+    """`write_encoder` with these numbers, by transformers' names."""
+    _write(directory, ENCODER, tensors, pooling=MEAN)
     (directory / "vocab.txt").write_text("\n".join(WORDS) + "\n")
     (directory / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer"}))
     (directory / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 40, "do_lower_case": True}))
-    return model
+
+
+def random_encoder(*, seed: int = 0) -> dict[str, Array]:
+    """Random numbers for an encoder, where transformers need not be installed."""
+    hidden, inner = ENCODER["hidden_size"], ENCODER["intermediate_size"]
+    norms = ["embeddings.LayerNorm"]
+    shapes: dict[str, tuple[int, ...]] = {
+        "embeddings.word_embeddings.weight": (ENCODER["vocab_size"], hidden),
+        "embeddings.position_embeddings.weight": (ENCODER["max_position_embeddings"], hidden),
+        "embeddings.token_type_embeddings.weight": (2, hidden),
+    }
+    for layer in range(ENCODER["num_hidden_layers"]):
+        prefix = f"encoder.layer.{layer}."
+        square = ("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense")
+        sizes = {**dict.fromkeys(square, (hidden, hidden)), "intermediate.dense": (inner, hidden)}
+        for name, size in {**sizes, "output.dense": (hidden, inner)}.items():
+            shapes |= {f"{prefix}{name}.weight": size, f"{prefix}{name}.bias": size[:1]}
+        norms += [f"{prefix}attention.output.LayerNorm", f"{prefix}output.LayerNorm"]
+    for name in norms:
+        shapes |= {f"{name}.weight": (hidden,), f"{name}.bias": (hidden,)}
+    random = np.random.default_rng(seed)
+    return {name: random.standard_normal(shape).astype("float32") for name, shape in shapes.items()}
 
 
 def write_decoder(directory: Path) -> Any:
