@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tvm import te, tirx
 
-from mlcbuild.compiler.backends.cpu.kernels import matmul
+from mlcbuild.compiler.backends.cpu.kernels import gemv, matmul
 from mlcbuild.compiler.backends.cpu.kernels.gemv import schedule_gemv
 from mlcbuild.compiler.backends.cpu.kernels.matmul import schedule_matmul
 from mlcbuild.compiler.backends.cpu.kernels.registers import register_lanes
@@ -66,39 +66,48 @@ def _check_packed(
     _close(found[-1], expected, dtype, terms=terms)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+def _with_registers(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Processors with registers of eight floats compute with sixteen too, in two of them."""
+    for rule in (gemv, matmul):
+        monkeypatch.setattr(rule, "register_lanes", lambda _target: count)
+
+
+@pytest.fixture(params=[8, 16])
+def floats_of_a_register(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    _with_registers(monkeypatch, request.param)
+    return int(request.param)
+
+
+@settings(max_examples=16, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     n=st.integers(1, 40),
     groups=st.integers(1, 9),
     scheme=st.sampled_from([(4, 32), (4, 64), (4, 128), (8, 32), (2, 64), (3, 40)]),
     dtype=st.sampled_from(["float32", "float16", "bfloat16"]),
     residual=st.booleans(),
+    registers=st.sampled_from([8, 16]),
 )
 def test_a_packed_matrix_times_one_vector(
-    n: int, groups: int, scheme: tuple[int, int], dtype: str, residual: bool
+    n: int, groups: int, scheme: tuple[int, int], dtype: str, residual: bool, registers: int
 ) -> None:
     bits, group = scheme
     k = max(groups, 2) * group  # one group alone has no index that divides
     func = packed_product(n, k, 1, dtype=dtype, bits=bits, group=group, residual=residual)
-    kernel = schedule_gemv(func, TARGET)
-    if kernel is None:
-        # Blocks of four or eight words do not nest with the groups: then the other schedule has to fit.
-        kernel = schedule_matmul(func, TARGET)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        _with_registers(monkeypatch, registers)
+        kernel = schedule_gemv(func, TARGET)
+        if kernel is None:
+            # Blocks of words do not nest with the groups: then the other schedule has to fit.
+            kernel = schedule_matmul(func, TARGET)
     assert kernel is not None or k % 8
     if kernel is not None:
         _check_packed(kernel, n, k, 1, dtype, bits, group, residual)
 
 
+@pytest.mark.usefixtures("floats_of_a_register")
 @pytest.mark.parametrize(("n", "k"), [(3072, 576), (576, 1536), (7, 688 // 32 * 32), (960, 96)])
 def test_the_shapes_of_models_multiply_without_unpacking(n: int, k: int) -> None:
     _check_packed(scheduled(schedule_gemv, packed_product(n, k, 1)), n, k, 1, "float32", 4, 32, False)
-
-
-@pytest.fixture(params=[8, 16])
-def floats_of_a_register(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Processors with registers of eight floats compute with sixteen too, in two of them."""
-    monkeypatch.setattr(matmul, "register_lanes", lambda _target: request.param)
-    return int(request.param)
 
 
 @pytest.mark.usefixtures("floats_of_a_register")

@@ -1,10 +1,10 @@
 """A packed matrix times one vector: what a token's decoding spends its time on.
 
-Eight neighbouring words of a matrix row are one vector; the j-th integers of all of them are had by masking, without a
-shift: the vector x is divided by 2**(bits * j) beforehand, an exact change of exponent, and laid out so that the
-x-values of eight words' j-th integers are neighbours. The offset is taken off once a block: each lane's sum starts at
--offset times its x-values' sum, which is the same for all rows. A block of words is multiplied by its groups' scales
-once. So eight weights cost a mask, a conversion and a fused multiply-add.
+Neighbouring words of a matrix row are one vector, as many as a register holds; the j-th integers of all of them are had
+by masking, without a shift: the vector x is divided by 2**(bits * j) beforehand, an exact change of exponent, and laid
+out so that the x-values of these words' j-th integers are neighbours. The offset is taken off once a block: each lane's
+sum starts at -offset times its x-values' sum, which is the same for all rows. A block of words is multiplied by its
+groups' scales once. So a register of weights costs a mask, a conversion and a fused multiply-add.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import tvm
 import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
+from mlcbuild.compiler.backends.cpu.kernels.registers import register_lanes
 from mlcbuild.compiler.kernels.building import (
     LANES,
     WORTH_THREADS,
@@ -63,20 +64,28 @@ class Block:
     lanes: int
 
 
-def _match(func: tirx.PrimFunc, target: tvm.target.Target) -> MatrixProduct | None:
+@dataclass(frozen=True, kw_only=True)
+class _Matched:
+    """A product, and how many words a register of the target holds."""
+
+    product: MatrixProduct
+    lanes: int
+
+
+def _match(func: tirx.PrimFunc, target: tvm.target.Target) -> _Matched | None:
     """None unless `func` is a packed matrix times one row, with at most element-wise blocks after it."""
-    del target
     product = match_matrix_product(func)
     if product is None or product.rows != 1 or not isinstance(product.matrix, PackedMatrix):
         return None
-    return product if blocks_of(product.matrix, product.k) is not None else None
+    count = register_lanes(target)
+    return _Matched(product=product, lanes=count) if blocks_of(product.matrix, product.k, count) is not None else None
 
 
-def _schedule(product: MatrixProduct, shape: GemvShape) -> tirx.PrimFunc | None:
-    parts = multiply_one(product, shape)
+def _schedule(matched: _Matched, shape: GemvShape) -> tirx.PrimFunc | None:
+    parts = multiply_one(matched.product, shape, matched.lanes)
     if parts is None:
         return None
-    return with_body(product.func, [statement(step) for step in parts.steps], scratch=parts.scratch)
+    return with_body(matched.product.func, [statement(step) for step in parts.steps], scratch=parts.scratch)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,32 +96,43 @@ class Parts:
     scratch: list[Buffer]
 
 
-def multiply_one(product: MatrixProduct, shape: GemvShape = _DEFAULT) -> Parts | None:
-    """The product's first row, with the epilogue; None where the matrix is not packed in a way that fits."""
+def multiply_one(product: MatrixProduct, shape: GemvShape = _DEFAULT, count: int = LANES) -> Parts | None:
+    """The product's first row, with the epilogue, by registers of `count` words; None where the matrix is not packed in
+    a way that fits."""
     matrix = product.matrix
-    blocks = blocks_of(matrix, product.k) if isinstance(matrix, PackedMatrix) else None
+    blocks = blocks_of(matrix, product.k, count) if isinstance(matrix, PackedMatrix) else None
     if blocks is None or not isinstance(matrix, PackedMatrix):
         return None
     return _build(product, matrix, blocks, shape)
 
 
-def blocks_of(matrix: PackedMatrix, k: int) -> list[Block] | None:
-    """Blocks of eight words, and one of four at the end; None where groups and blocks do not nest, and where a row's
-    words are not neighbours."""
-    if matrix.by_columns:
+def blocks_of(matrix: PackedMatrix, k: int, count: int = LANES) -> list[Block] | None:
+    """Blocks of `count` words, or of eight where groups and such blocks do not nest, and shorter ones at the end; None
+    where groups do not nest with any, and where a row's words are not neighbours."""
+    rest = k % matrix.per_word
+    if matrix.by_columns or rest or matrix.group % matrix.per_word or matrix.bits * matrix.per_word > 32:
         return None
-    words, rest = divmod(k, matrix.per_word)
-    words_per_group = matrix.group // matrix.per_word
-    if rest or matrix.group % matrix.per_word or matrix.bits * matrix.per_word > 32 or k % matrix.group:
+    if k % matrix.group:
         return None
-    blocks = [Block(first_word=0, count=words // LANES, lanes=LANES)]
-    if words % LANES == LANES // 2:
-        blocks.append(Block(first_word=words - LANES // 2, count=1, lanes=LANES // 2))
-    elif words % LANES:
-        return None
-    if any(block.lanes % words_per_group and words_per_group % block.lanes for block in blocks):
-        return None
-    return [block for block in blocks if block.count]
+    words, words_per_group = k // matrix.per_word, matrix.group // matrix.per_word
+    for most in dict.fromkeys((count, LANES)):
+        blocks = _blocks(words, most)
+        if blocks and all(block.lanes % words_per_group == 0 or words_per_group % block.lanes == 0 for block in blocks):
+            return blocks
+    return None
+
+
+def _blocks(words: int, most: int) -> list[Block]:
+    """Blocks of `most` words, then one of each half of that down to four; [] if words are left."""
+    blocks = []
+    first, size = 0, most
+    while size >= LANES // 2:
+        number = (words - first) // size
+        if number:
+            blocks.append(Block(first_word=first, count=number, lanes=size))
+            first += number * size
+        size //= 2
+    return blocks if first == words else []
 
 
 def _build(product: MatrixProduct, matrix: PackedMatrix, blocks: list[Block], shape: GemvShape) -> Parts:
@@ -266,6 +286,6 @@ schedule_gemv = ShapedRule(
     values={"rows": (1, 2, 4), "words_ahead": (0, 256, 512, 1024), "chains": (1, 2, 4)},
     match=_match,
     default=lambda _: _DEFAULT,
-    fits=lambda product, shape: product.n % shape.rows == 0,
+    fits=lambda matched, shape: matched.product.n % shape.rows == 0,
     build=_schedule,
 )

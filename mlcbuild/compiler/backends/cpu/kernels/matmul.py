@@ -116,7 +116,7 @@ def _groups(matrix: PackedMatrix, k: int) -> int:
 def _build(matched: _Matched, shape: MatmulShape) -> tirx.PrimFunc:
     product = matched.product
     several = _multiply_several(product, shape, matched.lanes)
-    one = None if isinstance(product.rows, int) else _one_of_several(product)
+    one = None if isinstance(product.rows, int) else _one_of_several(product, matched.lanes)
     if one is None:
         return with_body(product.func, [statement(step) for step in several.steps], scratch=several.scratch)
 
@@ -132,11 +132,11 @@ def _build(matched: _Matched, shape: MatmulShape) -> tirx.PrimFunc:
     return with_body(product.func, [statement(choose)], scratch=[*one.scratch, *several.scratch])
 
 
-def _one_of_several(product: MatrixProduct) -> Parts | None:
+def _one_of_several(product: MatrixProduct, count: int) -> Parts | None:
     """The way of one row, where it differs from that of several: at run time there may be one."""
     matrix = product.matrix
     if isinstance(matrix, PackedMatrix):
-        return multiply_one(product)
+        return multiply_one(product, count=count)
     return None if str(matrix.dtype) == "float32" else _multiply_several(dataclasses.replace(product, rows=1))
 
 
