@@ -1,4 +1,5 @@
-"""How fast a built package decodes, against transformers in float32 on the same GGUF file.
+"""How fast a built package reads a prompt and decodes, against another engine on the same GGUF file: transformers in
+float32, or llama.cpp with the numbers as they are stored (`--peer llama.cpp`; the wheel of locks/parity.txt).
 
     python -m benchmarks.decode_speed --package mlcbuild-out/…/smollm2-135m-cpu --gguf SmolLM2-135M-Instruct.Q4_1.gguf
 
@@ -8,7 +9,7 @@ for both), then decodes 128 tokens greedily at batch 1. The first token belongs 
 transformers runs in a plain loop over its forward pass with its cache, which is faster than its `generate`. The
 machine must be quiet: torch's threads wait for each other in a busy loop, so another process slows transformers several
 times as much as mlcbuild. The first turn of each engine is dropped. It prints tokens per second of every turn, the
-median of each engine, and the median, least and greatest ratio of paired turns.
+median of each engine, and the median, least and greatest ratio of paired turns, for both.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def main() -> None:
     parser.add_argument("--prompt-tokens", type=int, default=32)
     parser.add_argument("--new-tokens", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--engine", choices=("mlcbuild", "transformers"), help=argparse.SUPPRESS)
+    parser.add_argument("--peer", choices=("transformers", "llama.cpp"), default="transformers")
+    parser.add_argument("--engine", choices=("mlcbuild", "transformers", "llama.cpp"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.engine:
         serve(arguments)
@@ -43,17 +45,17 @@ def main() -> None:
 
 def compare(arguments: argparse.Namespace) -> None:
     """Let both engines take turns, and print what they did."""
-    names = ("mlcbuild", "transformers")
+    names = ("mlcbuild", arguments.peer)
     workers = {name: start(name) for name in names}
     try:
         prompts = {name: turn(workers[name])["prompt"] for name in names}  # the turn that is thrown away
-        if prompts["mlcbuild"] != prompts["transformers"]:
+        if prompts["mlcbuild"] != prompts[arguments.peer]:
             raise SystemExit("the engines were given different prompts")
-        rates: dict[str, list[float]] = {name: [] for name in names}
+        turns: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
         for number in range(arguments.rounds):
             for name in names:
                 told = turn(workers[name])
-                rates[name].append(told["decode"])
+                turns[name].append(told)
                 print(
                     f"turn {number + 1}  {name:12}  prefill {told['prefill']:7.1f} tokens/s"
                     f"  decode {told['decode']:6.1f} tokens/s",
@@ -63,15 +65,17 @@ def compare(arguments: argparse.Namespace) -> None:
         for worker in workers.values():
             worker.stdin.close()
             worker.wait()
-    for name in names:
-        print(f"{name:12}  decode, median {statistics.median(rates[name]):.1f} tokens/s")
-    ratios = [ours / theirs for ours, theirs in zip(rates["mlcbuild"], rates["transformers"], strict=True)]
-    print(f"ratio  median {statistics.median(ratios):.2f}  ({min(ratios):.2f} to {max(ratios):.2f})")
+    for what in ("prefill", "decode"):
+        rates = {name: [told[what] for told in turns[name]] for name in names}
+        medians = ", ".join(f"{name} {statistics.median(rates[name]):.1f}" for name in names)
+        ratios = [ours / theirs for ours, theirs in zip(*rates.values(), strict=True)]
+        spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+        print(f"{what}, median tokens/s: {medians}; ratio, median {statistics.median(ratios):.2f} ({spread})")
 
 
 def start(engine: str) -> Any:
     """A process of this program that serves turns of one engine; ready once it has said so."""
-    command = [sys.executable, __file__, *sys.argv[1:], "--engine", engine]
+    command = [sys.executable, "-m", "benchmarks.decode_speed", *sys.argv[1:], "--engine", engine]
     worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert worker.stdout is not None
     while line := worker.stdout.readline():
@@ -92,7 +96,8 @@ def turn(worker: Any) -> dict[str, Any]:
 
 def serve(arguments: argparse.Namespace) -> None:
     """Load one engine, then do a turn for each line of standard input."""
-    steps = mlcbuild_steps(arguments) if arguments.engine == "mlcbuild" else transformers_steps(arguments)
+    makers = {"mlcbuild": mlcbuild_steps, "transformers": transformers_steps, "llama.cpp": llama_cpp_steps}
+    steps = makers[arguments.engine](arguments)
     # Ids of ordinary words in a vocabulary of this size, the same for both.
     prompt = [(1000 + 37 * number) % 20000 for number in range(arguments.prompt_tokens)]
     print("ready", flush=True)
@@ -154,6 +159,27 @@ def transformers_steps(arguments: argparse.Namespace) -> Any:
             return int(output.logits[0, -1].argmax())
 
         return forward, lambda token: forward([token])
+
+    return begin
+
+
+def llama_cpp_steps(arguments: argparse.Namespace) -> Any:
+    """As `mlcbuild_steps`."""
+    from contextlib import ExitStack
+
+    from tests.compiler.llama_cpp import LlamaCppModel
+
+    model = LlamaCppModel(arguments.gguf)
+    context = -(-(arguments.prompt_tokens + arguments.new_tokens) // 256) * 256
+    stack = ExitStack()
+
+    def begin() -> Any:
+        stack.close()
+        forward = stack.enter_context(model.sequence(context=context, threads=arguments.threads))
+        return (
+            lambda tokens: int(forward(tokens).argmax()),
+            lambda token: int(forward([token]).argmax()),
+        )
 
     return begin
 

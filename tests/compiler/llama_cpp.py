@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +135,29 @@ class LlamaCppModel:
             return np.array(rows, np.float32)
 
     @contextlib.contextmanager
+    def sequence(self, *, context: int, threads: int) -> Iterator[Callable[[Sequence[int]], Array]]:
+        """A function that reads tokens, each call after those of the calls before, and returns the last one's logits
+        (vocabulary), with llama.cpp's own choices of types and attention."""
+        parameters = library().llama_context_default_params()
+        parameters.n_ctx = parameters.n_batch = context
+        parameters.n_threads = parameters.n_threads_batch = threads
+        running = library().llama_init_from_model(self._model, parameters)
+        assert running, "llama.cpp makes no context"
+        vocabulary = library().llama_vocab_n_tokens(self._vocabulary)
+        read = 0
+
+        def forward(tokens: Sequence[int]) -> Array:
+            nonlocal read
+            assert library().llama_decode(running, _batch(tokens, first=read, every=False)) == 0
+            read += len(tokens)
+            return np.array(library().llama_get_logits_ith(running, -1)[:vocabulary], np.float32)
+
+        try:
+            yield forward
+        finally:
+            library().llama_free(running)
+
+    @contextlib.contextmanager
     def _running(self, context: int) -> Iterator[Any]:
         parameters = library().llama_context_default_params()
         parameters.n_ctx = parameters.n_batch = parameters.n_ubatch = context
@@ -154,17 +177,17 @@ class LlamaCppModel:
         library().llama_model_free(self._model)
 
 
-def _batch(tokens: Sequence[int]) -> _Batch:
-    """One sequence, all of whose tokens have results."""
+def _batch(tokens: Sequence[int], *, first: int = 0, every: bool = True) -> _Batch:
+    """Tokens of one sequence from the position `first` on, of which `every` one has results, or the last alone."""
     count, one = len(tokens), ctypes.pointer(ctypes.c_int32(0))
     numbers = ctypes.c_int32 * count
     return _Batch(
         n_tokens=count,
         token=numbers(*tokens),
-        pos=numbers(*range(count)),
+        pos=numbers(*range(first, first + count)),
         n_seq_id=numbers(*[1] * count),
         seq_id=(ctypes.POINTER(ctypes.c_int32) * count)(*[one] * count),
-        logits=(ctypes.c_int8 * count)(*[1] * count),
+        logits=(ctypes.c_int8 * count)(*[int(every)] * (count - 1), 1),
     )
 
 
