@@ -30,7 +30,8 @@ def implement(context: RuleContext) -> Providers:
     environment = environment_with(context, "onnx")
     source = context.files(target.label_of("source"))
     named = [path for path, _ in source.files if path.endswith(".onnx")]
-    if len(named) != 1:
+    has_folder = any(not path or path.endswith("/") for path, _ in source.files)  # What is in one is not known yet.
+    if len(named) != 1 and not (has_folder and not named):
         raise context.error(
             f"source is {len(named) or 'no'} files that end in .onnx",
             attribute="source",
@@ -68,7 +69,7 @@ ONNX_MODEL = Rule(
                 kind=AttributeKind.LABEL,
                 allow_files=True,
                 mandatory=True,
-                doc="The ONNX file, or a target with one. Of a target with several files, the others hold its weights.",
+                doc="The ONNX file, or a folder or target with one. Other files of these hold its weights.",
             ),
             ENVIRONMENT,
             Attribute(

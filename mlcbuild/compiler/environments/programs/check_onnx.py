@@ -7,6 +7,8 @@ depend on what the file was called, nor on who wrote it. Needs onnx.
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,9 +21,11 @@ def run(*, source: Path, model: Path, description: Path, sizes: Mapping[str, int
     import onnx
     from onnx.external_data_helper import load_external_data_for_model
 
+    if source.is_dir():
+        # onnx refuses weights behind symbolic links, which inputs are.
+        source = Path(shutil.copytree(source, Path(os.environ["TMPDIR"], "source")))
     file = _model_file(source)
     try:
-        # onnx reads parts of a model by their names in it, which must not lead out of its folder.
         whole = onnx.load(file, load_external_data=False)
         load_external_data_for_model(whole, str(file.parent))
     except Exception as error:
@@ -36,6 +40,8 @@ def run(*, source: Path, model: Path, description: Path, sizes: Mapping[str, int
     problems = [*_unknown_domains(whole, domains), *_untyped(whole), *_not_finite(whole)]
     if problems:
         raise SystemExit("\n  ".join([f"{file.name} cannot be compiled:", *problems[:20]]))
+    for tensor in whole.graph.initializer:
+        tensor.ClearField("data_location")  # All weights are inside now, which is what its absence says.
     # What a tool wrote of itself says nothing of the model.
     whole.ClearField("producer_name")
     whole.ClearField("producer_version")
@@ -47,7 +53,7 @@ def run(*, source: Path, model: Path, description: Path, sizes: Mapping[str, int
 def _model_file(source: Path) -> Path:
     if source.is_file():
         return source
-    found = sorted(source.glob("*.onnx"))
+    found = sorted(source.rglob("*.onnx"))
     if len(found) != 1:
         names = ", ".join(path.name for path in found) or "none"
         raise SystemExit(f"a model has one file that ends in .onnx, and there is {names}")

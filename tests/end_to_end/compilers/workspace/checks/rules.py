@@ -21,6 +21,21 @@ def write(context: RuleContext) -> Providers:
     return (FilesInfo(files=tuple((path.removeprefix("out/"), made.output(path)) for path in made.outputs)),)
 
 
+def change(context: RuleContext) -> Providers:
+    target = context.target
+    (model,) = (each for each in context.files(target.label_of("model")).files if each[0].endswith(".onnx"))
+    made = environment_stage(
+        context,
+        "ChangeModel",
+        "checks.write:run_changed",
+        environment=context.required("environment", EnvironmentInfo),
+        inputs={"model": FilesInfo(files=(model,))},
+        outputs={"folder": "changed/"},
+        parameters={"change": target.string("change")},
+    )
+    return (FilesInfo(files=(("", made.output("out/changed/")),)),)
+
+
 def compare(context: RuleContext) -> Providers:
     target = context.target
 
@@ -62,6 +77,15 @@ WRITTEN = Rule(
         provides=("files",),
     ),
     implementation=write,
+)
+CHANGED = Rule(
+    schema=RuleSchema(
+        name="changed",
+        doc="Another form of a model.",
+        attributes=(ENVIRONMENT, label("model"), text("change")),
+        provides=("files",),
+    ),
+    implementation=change,
 )
 COMPARED = Rule(
     schema=RuleSchema(

@@ -16,6 +16,34 @@ def run(*, model: Path, cases: Path, kind: str, seed: int) -> None:
     {"mlp": _mlp, "block": _block, "layer": _layer}[kind](model, cases, random)
 
 
+def run_changed(*, model: Path, folder: Path, change: str) -> None:
+    """The same model in other ways: its weights in a file of their own, or broken."""
+    import onnx
+    from onnx import numpy_helper
+
+    whole = onnx.load(model)
+    folder.mkdir(exist_ok=True)
+    file = folder / f"{change}.onnx"
+    if change == "apart":
+        onnx.save(whole, file, save_as_external_data=True, location="weights.bin", size_threshold=0)
+        return
+    if change == "cut":
+        file.write_bytes(model.read_bytes()[:1000])
+        return
+    if change == "infinite":
+        values = numpy_helper.to_array(whole.graph.initializer[0]).copy()
+        values.flat[0] = float("inf")
+        whole.graph.initializer[0].CopyFrom(numpy_helper.from_array(values, whole.graph.initializer[0].name))
+    elif change == "custom":
+        whole.graph.node[2].domain = "some.maker"
+        whole.opset_import.append(onnx.helper.make_opsetid("some.maker", 1))
+    elif change == "shapes":
+        whole.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 65
+    elif change == "missing":
+        whole.graph.node[1].input[0] = "nowhere"
+    onnx.save(whole, file)
+
+
 def _mlp(model: Path, cases: Path, random: Any) -> None:
     import numpy as np
 
