@@ -83,9 +83,9 @@ def test_a_device_that_iree_does_not_know_is_told_in_its_words(world: CompilerWo
     ("device", "code"),
     [
         ("cuda", b".target sm_80"),
-        ("hip", b"amdgcn-amd-amdhsa--gfx942"),
+        ("hip", bytes.fromhex("7f454c4602010140")),  # ELF for AMD's GPUs
         ("vulkan", b"\x03\x02\x23\x07"),
-        ("arm", b"\x7fELF"),
+        ("arm", bytes.fromhex("7f454c46020101000000000000000000 0300b700")),  # a shared library for AArch64
     ],
 )
 def test_modules_for_devices_that_this_machine_does_not_have(world: CompilerWorld, device: str, code: bytes) -> None:
