@@ -129,3 +129,11 @@ def test_a_tensor_of_factors_of_another_type_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StageError, match="holds no float32 numbers"):
         gguf_architecture(file, families()).config(file)
     file.close()
+
+
+def test_a_size_of_experts_that_is_missing_is_told_by_its_name(tmp_path: Path) -> None:
+    case = CASES["deepseek_v3"]
+    metadata = {**case.metadata, "expert_feed_forward_length": None}
+    path = file_of(tmp_path / "m.gguf", replace(case, metadata=metadata))
+    with pytest.raises(StageError, match=r"deepseek2\.expert_feed_forward_length"):
+        read_file(path)

@@ -22,7 +22,7 @@ def deepseek_mixture_fields(file: GGUFFile, architecture: str) -> dict[str, obje
     return {
         "n_routed_experts": mixture["num_experts"],
         "num_experts_per_tok": mixture["num_experts_per_tok"],
-        "moe_intermediate_size": mixture["moe_intermediate_size"],
+        "moe_intermediate_size": file.integer(f"{architecture}.expert_feed_forward_length"),
         "n_shared_experts": file.integer(f"{architecture}.expert_shared_count", 0) or None,
         "first_k_dense_replace": file.integer(f"{architecture}.leading_dense_block_count", 0),
     }
