@@ -19,13 +19,16 @@ def run(*, model: Path, module: Path, flags: Sequence[str]) -> None:
 
     taken, made = model.resolve(), module.resolve()
     os.chdir(os.environ["TMPDIR"])
+    # IREE starts its linker by a shell, without quotes: no absolute path may get into that line.
+    linker = os.path.relpath(Path(tools.__file__).parents[1] / "_mlir_libs" / "iree-lld")
+    os.environ["TMPDIR"] = "."
     shutil.copyfile(taken, "model.onnx")
     try:
         importer.main(importer.parse_arguments(["model.onnx", "-o", _SOURCE]))
     except Exception as error:
         raise SystemExit(f"IREE cannot import the model: {error}") from None
     try:
-        tools.compile_file(_SOURCE, output_file=_MODULE, extra_args=list(flags))
+        tools.compile_file(_SOURCE, output_file=_MODULE, extra_args=[*flags, *_linker(flags, linker)])
     except tools.CompilerToolError as error:
         raise SystemExit(_reason(str(error))) from None
     shutil.move(_MODULE, made)
@@ -36,3 +39,9 @@ def _reason(told: str) -> str:
     lines = told.partition("Diagnostics:")[2].partition("Invoked with:")[0].splitlines()
     errors = [line for line in lines if "error:" in line] or [line for line in lines if line.strip()] or [told]
     return f"IREE cannot compile the model: {errors[0].strip().removeprefix('iree-compile: ')}"
+
+
+def _linker(flags: Sequence[str], path: str) -> list[str]:
+    """Only modules for processors are linked."""
+    is_linked = any(flag.startswith("--iree-llvmcpu-") for flag in flags)
+    return [f"--iree-llvmcpu-embedded-linker-path={path}"] if is_linked else []
