@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -131,9 +132,18 @@ def test_a_tensor_of_factors_of_another_type_is_refused(tmp_path: Path) -> None:
     file.close()
 
 
-def test_a_size_of_experts_that_is_missing_is_told_by_its_name(tmp_path: Path) -> None:
-    case = CASES["deepseek_v3"]
-    metadata = {**case.metadata, "expert_feed_forward_length": None}
-    path = file_of(tmp_path / "m.gguf", replace(case, metadata=metadata))
-    with pytest.raises(StageError, match=r"deepseek2\.expert_feed_forward_length"):
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("deepseek_v3", "deepseek2.expert_feed_forward_length"),
+        ("llama4", "llama4.expert_feed_forward_length"),
+        ("gpt_oss", "gpt-oss.feed_forward_length"),
+        ("granitemoehybrid", "granitehybrid.expert_shared_feed_forward_length"),
+    ],
+)
+def test_a_size_that_is_missing_is_told_by_its_name(name: str, key: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    sizes = dict.fromkeys(f"{part}feed_forward_length" for part in ("", "expert_", "expert_shared_"))
+    path = file_of(tmp_path / "m.gguf", replace(case, metadata={**case.metadata, **sizes}))
+    with pytest.raises(StageError, match=re.escape(key)):
         read_file(path)

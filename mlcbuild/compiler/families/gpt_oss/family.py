@@ -110,10 +110,11 @@ def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
     check_one_base(file, "gpt-oss")
     document["attention_bias"] = "blk.0.attn_q.bias" in file.tensors
     mixture = mixture_fields(file, "gpt-oss")
+    size = mixture.get("moe_intermediate_size")
     document |= {
         "num_local_experts": mixture["num_experts"],
         "num_experts_per_tok": mixture["num_experts_per_tok"],
-        "intermediate_size": mixture.get("moe_intermediate_size", document["intermediate_size"]),
+        "intermediate_size": file.integer("gpt-oss.feed_forward_length") if size is None else size,
     }
     scaling = document.pop("rope_scaling", None)
     plain = {"rope_type": "default", "rope_theta": document["rope_theta"]}

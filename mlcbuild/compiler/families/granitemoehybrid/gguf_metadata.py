@@ -37,7 +37,7 @@ def config_of_gguf(file: GGUFFile) -> dict[str, object]:
         "attention_bias": any(name.endswith(".attn_q.bias") for name in file.tensors),
         "num_local_experts": experts,
         "num_experts_per_tok": file.integer(f"{_NAME}.expert_used_count", 0),
-        "shared_intermediate_size": file.integer(f"{_NAME}.{_SHARED}") if experts else document["intermediate_size"],
+        "shared_intermediate_size": file.integer(f"{_NAME}.{_SHARED if experts else 'feed_forward_length'}"),
     }
     return document | granite_factors(file, _NAME) | state_space_document(file, _NAME)
 

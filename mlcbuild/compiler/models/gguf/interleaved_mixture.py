@@ -26,7 +26,7 @@ def interleaved_mixture_fields(file: GGUFFile, architecture: str) -> dict[str, o
     return {
         "num_local_experts": mixture["num_experts"],
         "num_experts_per_tok": mixture["num_experts_per_tok"],
-        "intermediate_size": mixture["moe_intermediate_size"],
+        "intermediate_size": file.integer(f"{architecture}.expert_feed_forward_length"),
         "intermediate_size_mlp": file.integer(f"{architecture}.feed_forward_length"),
         _STEP: file.integer(f"{architecture}.{_STEP}"),
     }
