@@ -35,25 +35,14 @@ NO_SCORE = -5e4  # TVM's score of a key that is not seen
 
 
 @dataclass(frozen=True, kw_only=True)
-class Query:
-    """One query token: its row in `queries` (tokens, query heads, head_dim), and where results go: `output` (tokens,
-    query heads, elements of a value) and `logarithms`, None where nothing is merged. `own_key` is the number of the key
-    of the same token, among those that are given or not, where a rule asks how far back keys are."""
+class Attended:
+    """Queries (tokens, query heads, head_dim), what their scores are multiplied by, and where results go: `output`
+    (tokens, query heads, elements of a value) and `logarithms` (tokens, query heads), None where nothing is merged."""
 
     queries: Buffer
     output: Buffer
     logarithms: Buffer | None
-    row: Expression
     scale: Expression
-    own_key: Expression | None = None
-
-    def at(self, head: Expression, d: Expression) -> Expression:
-        return self.queries[self.row, head, d]
-
-    def sink(self, head: Expression, place: Expression, begins: Expression) -> Expression:
-        """The score of no key, times log2(e), which is written at a place of a head; none if not `begins`."""
-        score = T.Cast("float32", self.queries[self.row, head, place]) * T.float32(math.log2(math.e))
-        return T.bind(tirx.Select(begins, score, T.float32(NO_SCORE)))
 
     @property
     def heads(self) -> int:
@@ -66,6 +55,23 @@ class Query:
     @property
     def value_dim(self) -> int:
         return int(self.output.shape[2])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query(Attended):
+    """One query token: its row in `queries`. `own_key` is the number of the key of the same token, among those that are
+    given or not, where a rule asks how far back keys are."""
+
+    row: Expression
+    own_key: Expression | None = None
+
+    def at(self, head: Expression, d: Expression) -> Expression:
+        return self.queries[self.row, head, d]
+
+    def sink(self, head: Expression, place: Expression, begins: Expression) -> Expression:
+        """The score of no key, times log2(e), which is written at a place of a head; none if not `begins`."""
+        score = T.Cast("float32", self.queries[self.row, head, place]) * T.float32(math.log2(math.e))
+        return T.bind(tirx.Select(begins, score, T.float32(NO_SCORE)))
 
     @property
     def lanes(self) -> int:

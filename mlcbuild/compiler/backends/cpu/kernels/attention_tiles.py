@@ -17,7 +17,7 @@ import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
 from mlcbuild.compiler.backends.cpu.kernels.attention_keys import KeyRange, Keys
-from mlcbuild.compiler.backends.cpu.kernels.attention_scores import NO_SCORE, capped
+from mlcbuild.compiler.backends.cpu.kernels.attention_scores import NO_SCORE, Attended, capped
 from mlcbuild.compiler.backends.cpu.kernels.rotation import head_lanes
 from mlcbuild.compiler.kernels.building import (
     Buffer,
@@ -43,21 +43,16 @@ _NOT_SEEN = 4 * NO_SCORE
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tokens:
-    """The new tokens of a sequence: rows `first` … `first` + `count` - 1 of `queries` (tokens, query heads, head_dim),
-    and where results go: `output` (tokens, query heads, elements of a value) and `logarithms` (tokens, query heads).
+class Tokens(Attended):
+    """The new tokens of a sequence: rows `first` … `first` + `count` - 1 of `queries`.
 
     `seen` are the keys that the token at a place sees, and `own_key` the number of its own key, among those that are
     given or not, where a rule asks how far back keys are. `row_lanes` is how many rows are a vector.
     """
 
-    queries: Buffer
-    output: Buffer
-    logarithms: Buffer
     key_heads: int
     first: Expression
     count: Expression
-    scale: Expression
     seen: Callable[[Expression], KeyRange]
     own_key: Callable[[Expression], Expression | None]
     row_lanes: int
@@ -70,18 +65,6 @@ class Tokens:
 
     def _fills(self, rows: int) -> bool:
         return rows % self.row_lanes == 0 and _FEWEST_ROWS <= rows <= _MOST_ROWS
-
-    @property
-    def heads(self) -> int:
-        return int(self.queries.shape[1])
-
-    @property
-    def head_dim(self) -> int:
-        return int(self.queries.shape[2])
-
-    @property
-    def value_dim(self) -> int:
-        return int(self.output.shape[2])
 
     @property
     def group(self) -> int:
