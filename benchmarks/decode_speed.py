@@ -22,6 +22,7 @@ import statistics
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -165,8 +166,6 @@ def transformers_steps(arguments: argparse.Namespace) -> Any:
 
 def llama_cpp_steps(arguments: argparse.Namespace) -> Any:
     """As `mlcbuild_steps`."""
-    from contextlib import ExitStack
-
     from tests.compiler.llama_cpp import LlamaCppModel
 
     model = LlamaCppModel(arguments.gguf)

@@ -16,7 +16,7 @@ import tvm
 import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
-from mlcbuild.compiler.backends.cpu.kernels.registers import register_lanes
+from mlcbuild.compiler.backends.cpu.kernels.registers import ProductByRegisters, register_lanes
 from mlcbuild.compiler.kernels.building import (
     LANES,
     WORTH_THREADS,
@@ -64,24 +64,18 @@ class Block:
     lanes: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Matched:
-    """A product, and how many words a register of the target holds."""
-
-    product: MatrixProduct
-    lanes: int
-
-
-def _match(func: tirx.PrimFunc, target: tvm.target.Target) -> _Matched | None:
+def _match(func: tirx.PrimFunc, target: tvm.target.Target) -> ProductByRegisters | None:
     """None unless `func` is a packed matrix times one row, with at most element-wise blocks after it."""
     product = match_matrix_product(func)
     if product is None or product.rows != 1 or not isinstance(product.matrix, PackedMatrix):
         return None
     count = register_lanes(target)
-    return _Matched(product=product, lanes=count) if blocks_of(product.matrix, product.k, count) is not None else None
+    if blocks_of(product.matrix, product.k, count) is None:
+        return None
+    return ProductByRegisters(product=product, lanes=count)
 
 
-def _schedule(matched: _Matched, shape: GemvShape) -> tirx.PrimFunc | None:
+def _schedule(matched: ProductByRegisters, shape: GemvShape) -> tirx.PrimFunc | None:
     parts = multiply_one(matched.product, shape, matched.lanes)
     if parts is None:
         return None

@@ -18,7 +18,7 @@ from tvm import tirx
 
 from mlcbuild.compiler.backends.cpu.kernels.gemv import Parts, multiply_one
 from mlcbuild.compiler.backends.cpu.kernels.matmul_columns import COLUMNS, multiply_columns
-from mlcbuild.compiler.backends.cpu.kernels.registers import MOST_LANES, register_lanes
+from mlcbuild.compiler.backends.cpu.kernels.registers import MOST_LANES, ProductByRegisters, register_lanes
 from mlcbuild.compiler.kernels.building import (
     LANES,
     WORTH_THREADS,
@@ -84,21 +84,13 @@ class _Tile:
         return self.restored[row, places]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Matched:
-    """A product, and how many floats a register holds: as many as divide a row of the matrix."""
-
-    product: MatrixProduct
-    lanes: int
-
-
-def _match(func: tirx.PrimFunc, target: tvm.target.Target) -> _Matched | None:
+def _match(func: tirx.PrimFunc, target: tvm.target.Target) -> ProductByRegisters | None:
     """None unless `func` is a matrix product whose rows are whole vectors of eight, with at most element-wise blocks
     after it."""
     product = match_matrix_product(func)
     if product is None or product.k % LANES or not whole_words(product.matrix):
         return None
-    return _Matched(product=product, lanes=largest_divisor(product.k, register_lanes(target)))
+    return ProductByRegisters(product=product, lanes=largest_divisor(product.k, register_lanes(target)))
 
 
 def whole_words(matrix: Buffer | PackedMatrix) -> bool:
@@ -113,7 +105,7 @@ def _groups(matrix: PackedMatrix, k: int) -> int:
     return -(-k // matrix.group)
 
 
-def _build(matched: _Matched, shape: MatmulShape) -> tirx.PrimFunc:
+def _build(matched: ProductByRegisters, shape: MatmulShape) -> tirx.PrimFunc:
     product = matched.product
     several = _multiply_several(product, shape, matched.lanes)
     one = None if isinstance(product.rows, int) else _one_of_several(product, matched.lanes)
@@ -299,14 +291,14 @@ def _x(product: MatrixProduct, x: Buffer | None, row: Expression, k: Expression)
     return product.x_at(row, k) if x is None else x[row, k]
 
 
-def _default(matched: _Matched) -> MatmulShape:
+def _default(matched: ProductByRegisters) -> MatmulShape:
     """The tile is as large as the matrix's rows let it be. There are twice as many registers where they are wide."""
     tile = largest_divisor(matched.product.n, TILE)
     rows = 4 if matched.lanes == MOST_LANES else _DEFAULT.rows
     return MatmulShape(tile=tile, rows=min(rows, tile))
 
 
-def _has_tiles(matched: _Matched, shape: MatmulShape) -> bool:
+def _has_tiles(matched: ProductByRegisters, shape: MatmulShape) -> bool:
     """Whether a shape other than the default makes a difference that it names."""
     product, matrix = matched.product, matched.product.matrix
     by_columns = isinstance(matrix, PackedMatrix) and matrix.by_columns
