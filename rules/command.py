@@ -140,7 +140,8 @@ COMMAND = Rule(
                 kind=AttributeKind.CHOICE,
                 allowed=tuple(policy.value for policy in CachePolicy),
                 default=CachePolicy.ALL.value,
-                doc='"none" for a program whose output differs from run to run; "local" for what is true here only.',
+                doc='"non-reproducible" for a program whose bytes differ from run to run, where each run is as good as '
+                'another; "local" for what is true here only; "none" for a measurement, which every build repeats.',
             ),
         ),
         provides=("files", "executable"),

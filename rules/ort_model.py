@@ -12,7 +12,7 @@ from mlcbuild.rules.target_processor import PROCESSOR, processor_toolchain
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
 
 # A table in ONNX Runtime's own form has the order of memory addresses, so that two runs differ in bytes.
-_CACHED = {"onnx": CachePolicy.ALL, "ort": CachePolicy.LOCAL}
+_CACHED = {"onnx": CachePolicy.ALL, "ort": CachePolicy.NON_REPRODUCIBLE}
 
 
 def implement(context: RuleContext) -> Providers:
@@ -52,7 +52,7 @@ ORT_MODEL = Rule(
                 allowed=("onnx", "ort"),
                 default="onnx",
                 doc="ort is ONNX Runtime's own form, which its reduced builds load too. Its bytes differ from run to "
-                "run, and so it stays on its machine.",
+                "run, and so it is declared to be non-reproducible.",
             ),
             Attribute(
                 name="level",

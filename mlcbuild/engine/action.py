@@ -100,9 +100,10 @@ class ToolCall:
 
 
 class CachePolicy(enum.Enum):
-    """Which caches may keep a result."""
+    """Which caches may keep a result, and whether its bytes say anything."""
 
     ALL = "all"  # all: the action is a pure function
+    NON_REPRODUCIBLE = "non-reproducible"  # all, though two runs differ in bytes: any of their results is as good
     LOCAL = "local"  # this machine's only: the result is not true of others, and is never uploaded
     NONE = "none"  # none: a measurement, or a tool whose output differs from run to run; it is never looked up
 

@@ -62,7 +62,7 @@ class ActionCacheLookup:
 
     def sends_found(self, action: Action) -> bool:
         """Whether a result of this action that is found on disk is to be sent to the remote."""
-        return self._remote is not None and self._remote.sends_what_was_found and action.cache is CachePolicy.ALL
+        return self._remote is not None and self._remote.sends_what_was_found and is_shared(action)
 
     def announce(self, instructions: Iterable[Instruction]) -> None:
         """Protect the results that `on_disk` will look for, so that it need not protect one after the other."""
@@ -121,6 +121,11 @@ class ActionCacheLookup:
         return ResultFound(identifier=action.identifier, key=key, outputs=outputs, manifest=manifest)
 
 
+def is_shared(action: Action) -> bool:
+    """Whether its results are sent to a remote."""
+    return action.cache in (CachePolicy.ALL, CachePolicy.NON_REPRODUCIBLE)
+
+
 def is_deterministic(action: Action) -> bool:
-    """Whether the same inputs always give the same bytes: no measurement, no fetch."""
+    """Whether the same inputs give the same result, be it in other bytes: no measurement, no fetch."""
     return action.cache is not CachePolicy.NONE and not action.requirements.network

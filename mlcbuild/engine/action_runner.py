@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from mlcbuild.cache.digest import Digest
-from mlcbuild.engine.action import Action, ExecutionRequirements
+from mlcbuild.engine.action import Action, CachePolicy, ExecutionRequirements
 from mlcbuild.engine.action_cache_lookup import is_deterministic
 from mlcbuild.engine.action_titles import with_title
 from mlcbuild.engine.background import Background
@@ -155,6 +155,7 @@ class ActionRunner:
                 requirements=_requirements(attempt.execute),
                 expected_bytes=self._peak_bytes(action),
                 is_deterministic=is_deterministic(action),
+                is_reproducible=action.cache is not CachePolicy.NON_REPRODUCIBLE,
                 allowed_modules=self._key_cache.modules_of(action),
                 toolchains=action.toolchains,
                 distributions=self._key_cache.distributions_of(action),
@@ -170,6 +171,8 @@ class ActionRunner:
             return None
         if attempt.executor is not None:
             self._used[attempt.executor.name] -= 1
+        if outcome.notice:
+            self._build_events.notice(with_title(outcome.notice, attempt.execute.action))
         if outcome.kind is OutcomeKind.SUCCEEDED:
             change = self._fetcher.change_in(attempt.execute.sources) or self._key_cache.change_in_code(
                 attempt.execute.action

@@ -22,6 +22,12 @@ class FileEntry:
     path: str
     digest: Digest
     is_executable: bool = False
+    stands_for: Digest | None = None  # of an input that differs from run to run: a digest of what it was made from
+
+    @property
+    def in_key(self) -> Digest:
+        """What the key of an action counts, where this file is its input."""
+        return self.stands_for or self.digest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +42,8 @@ class ExecutionRequest:
     environment: tuple[tuple[str, str], ...]
     requirements: ExecutionRequirements  # with the memory of this attempt, which grows after an attempt had too little
     expected_bytes: int = 0  # of memory, as actions of its kind used before; 0: unknown
-    is_deterministic: bool = True  # the same inputs give the same bytes: no fetch, no measurement
+    is_deterministic: bool = True  # the same inputs give the same result: no fetch, no measurement
+    is_reproducible: bool = True  # the same inputs give the same bytes
     allowed_modules: frozenset[str] = field(default_factory=frozenset)  # the closure of its code; empty: not checked
     toolchains: tuple[str, ...] = ()  # that the action declares, by name
     distributions: tuple[str, ...] = ()  # that a stage's code imports, by their normalized names
@@ -66,6 +73,7 @@ class ExecutionOutcome:
     kind: OutcomeKind
     outputs: tuple[FileEntry, ...] = ()
     message: str = ""  # for people: one paragraph, no traceback
+    notice: str = ""  # for people: what fails nothing, and should be known
     log: bytes = b""  # what the action printed, with tracebacks and crash notes
     exit_code: int = 0
     timed_out: bool = False  # FAILED: it ran longer than it may

@@ -120,7 +120,7 @@ class KeyCache:
             _definition_of(action),
             call,
             [fingerprints[name] for name in action.toolchains],
-            [(entry.path, entry.digest.hash, entry.digest.size_bytes, entry.is_executable) for entry in inputs],
+            [(entry.path, entry.in_key.hash, entry.in_key.size_bytes, entry.is_executable) for entry in inputs],
         )
         try:
             return hashlib.sha256(marshal.dumps(everything, _MARSHAL_VERSION)).hexdigest()

@@ -4,7 +4,8 @@ How an action is expressed in REAPI:
 
 - Command.arguments: a tool's own; for a stage `("mlcbuild-stage", function, canonical JSON of arguments)`.
 - Command.environment_variables and output_paths: as declared, sorted; directories without their `/`.
-- Action.input_root_digest: the Merkle tree of the input files.
+- Action.input_root_digest: the Merkle tree of the input files. A file of a non-reproducible action has a digest of that
+  action's key there, not that of its bytes.
 - An action with pinned content has the arguments `("mlcbuild-pinned", SHA-256)` and no platform, because it does not
   matter who makes these bytes, and how.
 - Action.platform: `toolchain:<name>` and `implementation`, each with a fingerprint.
@@ -26,7 +27,7 @@ from typing import NamedTuple
 
 from mlcbuild.cache import reapi
 from mlcbuild.cache.digest import Digest, DigestFunction
-from mlcbuild.cache.merkle import input_root
+from mlcbuild.cache.merkle import TreeFile, input_root
 from mlcbuild.cache.store import ActionCache, BlobMissingError, BlobStore
 from mlcbuild.engine.action import Action, JsonValue, StageCall, ToolCall
 from mlcbuild.engine.executor import FileEntry
@@ -139,7 +140,7 @@ def compute_key(
         implementation="" if action.pinned_content else implementation,
         function=function,
     )
-    root = input_root(inputs, function)
+    root = input_root([TreeFile(entry.path, entry.in_key, entry.is_executable) for entry in inputs], function)
     command = reapi.Command(
         arguments=_arguments(action),
         environment=tuple(sorted(action.environment)),
@@ -210,7 +211,7 @@ def components_of(source: KeySource) -> tuple[Component, ...]:
         Component("schema", str(SCHEMA_VERSION)),
         *(Component(f"environment {name}", _short(value, source)) for name, value in action.environment),
         *(
-            Component(f"input {entry.path}", f"{entry.digest}{' executable' if entry.is_executable else ''}")
+            Component(f"input {entry.path}", f"{entry.in_key}{' executable' if entry.is_executable else ''}")
             for entry in source.inputs
         ),
         *(Component(f"output {path}", "directory" if path.endswith("/") else "file") for path in action.outputs),

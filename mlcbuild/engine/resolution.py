@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from mlcbuild.engine.action import Action, Artifact, DerivedArtifact, DiscoveredArtifacts, SourceArtifact
+from mlcbuild.cache.digest import Digest
+from mlcbuild.engine.action import (
+    Action,
+    Artifact,
+    CachePolicy,
+    DerivedArtifact,
+    DiscoveredArtifacts,
+    SourceArtifact,
+)
 from mlcbuild.engine.executor import FileEntry
 from mlcbuild.engine.nodes import ActionNode, SourceNode
 from mlcbuild.engine.transitions import NodeState
@@ -27,21 +37,19 @@ def files_at_hand(
             node = actions.get(artifact.action)
             if node is None or node.state is not NodeState.DONE:
                 return None
-            if node.by_path is None:
-                node.by_path = {entry.path: entry for entry in node.outputs or ()}
-            entry = node.by_path.get(artifact.path)
+            entry = _by_path(node).get(artifact.path)
             if entry is None or place.endswith("/"):
                 return None
-            digest, is_executable = entry.digest, entry.is_executable
+            digest, is_executable, stands_for = entry.digest, entry.is_executable, entry.stands_for
         elif type(artifact) is SourceArtifact:
             source = sources.get(artifact.path)
             if source is None or source.digest is None or place.endswith("/"):
                 return None
-            digest, is_executable = source.digest, source.is_executable
+            digest, is_executable, stands_for = source.digest, source.is_executable, None
             from_sources.append(artifact.path)
         else:
             return None
-        found[place] = FileEntry(path=place, digest=digest, is_executable=is_executable)
+        found[place] = FileEntry(path=place, digest=digest, is_executable=is_executable, stands_for=stands_for)
     if len(found) != len(needs):
         return None
     return tuple(found[place] for place in sorted(found)), tuple(from_sources)
@@ -101,28 +109,47 @@ def _base_name(artifact: SourceArtifact | DerivedArtifact) -> str:
     return artifact.path.removesuffix("/").rpartition("/")[2] + directory
 
 
-def _files_of_derived(place: str, artifact: DerivedArtifact, node: ActionNode) -> Iterable[FileEntry]:
+def _by_path(node: ActionNode) -> Mapping[str, FileEntry]:
+    """The outputs of an action that is done, by path.
+
+    Those of a non-reproducible action stand for its key: whatever bytes a run made, what needs them has one key.
+    """
     if node.by_path is None:
-        node.by_path = {entry.path: entry for entry in node.outputs or ()}
+        outputs = node.outputs or ()
+        if node.action.cache is CachePolicy.NON_REPRODUCIBLE and node.key is not None:
+            outputs = tuple(replace(entry, stands_for=_stand_in(node.key, entry.path)) for entry in outputs)
+        node.by_path = {entry.path: entry for entry in outputs}
+    return node.by_path
+
+
+def _stand_in(key: Digest, path: str) -> Digest:
+    """A digest of nothing but what an output was made from, and which of the outputs it is."""
+    text = f"{key} {path}".encode("utf-8", "surrogatepass")
+    return Digest(hashlib.sha256(text).hexdigest(), len(text))
+
+
+def _files_of_derived(place: str, artifact: DerivedArtifact, node: ActionNode) -> Iterable[FileEntry]:
+    made = _by_path(node)
     if not artifact.path.endswith("/"):
-        entry = node.by_path.get(artifact.path)
+        entry = made.get(artifact.path)
         if entry is None:
             raise BuildError(
                 f"{artifact.action} did not make the file {artifact.path!r}",
-                advice=(f"it made: {', '.join(list(node.by_path)[:8]) or 'nothing'}",),
+                advice=(f"it made: {', '.join(list(made)[:8]) or 'nothing'}",),
             )
         if not place or place.endswith("/"):
             raise BuildError(f"{artifact.path!r} of {artifact.action} is a file, not a directory for {place!r}")
-        return (
-            entry
-            if entry.path == place
-            else FileEntry(path=place, digest=entry.digest, is_executable=entry.is_executable),
-        )
+        return (entry if entry.path == place else replace(entry, path=place),)
     if place and not place.endswith("/"):
         raise BuildError(f"{artifact.path!r} of {artifact.action} is a directory, not a file for {place!r}")
     return (
-        FileEntry(path=place + path[len(artifact.path) :], digest=entry.digest, is_executable=entry.is_executable)
-        for path, entry in node.by_path.items()
+        FileEntry(
+            path=place + path[len(artifact.path) :],
+            digest=entry.digest,
+            is_executable=entry.is_executable,
+            stands_for=entry.stands_for,
+        )
+        for path, entry in made.items()
         if path.startswith(artifact.path)
     )
 

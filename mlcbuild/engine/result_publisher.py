@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mlcbuild.engine.action import CachePolicy
-from mlcbuild.engine.action_cache_lookup import LocalStore, RemoteFailure
+from mlcbuild.engine.action_cache_lookup import LocalStore, RemoteFailure, is_shared
 from mlcbuild.engine.action_results import result_of
 from mlcbuild.engine.executor import ExecutionOutcome
 from mlcbuild.engine.input_fetcher import InputFetcher
@@ -42,7 +41,7 @@ class ResultPublisher:
             return [
                 Published(failure=f"the result of {action.title} was not kept, so it will run again next time: {error}")
             ]
-        if self._remote is not None and action.cache is CachePolicy.ALL:
+        if self._remote is not None and is_shared(action):
             try:
                 self._remote.send(key.digest, result, [entry.digest for entry in instruction.outputs], self._store)
             except CacheError as error:

@@ -29,7 +29,8 @@ class DeterminismChecker:
     """An `Executor` over two executors on this machine. The second run starts when the first has succeeded.
 
     Actions that are not pure functions (fetches, measurements) run once. An action with two different results fails
-    with the first difference in the first file that has one. Both results stay in the store.
+    with the first difference in the first file that has one. Both results stay in the store. One that is declared to be
+    non-reproducible does not fail: its outcome has the difference as a notice.
     """
 
     def __init__(self, first: Executor, second: Executor, store: LocalBlobStore) -> None:
@@ -84,14 +85,18 @@ class DeterminismChecker:
 
     def _on_second(self, outcome: ExecutionOutcome) -> None:
         with self._lock:
-            first = self._pairs.pop(outcome.identifier).first
+            pair = self._pairs.pop(outcome.identifier)
+        first = pair.first
         assert first is not None
         if outcome.kind is OutcomeKind.FAILED:
             outcome = replace(outcome, message=f"{outcome.message}\n  it had succeeded before, in another environment")
         elif outcome.kind is OutcomeKind.SUCCEEDED:
             difference = self._difference(first.outputs, outcome.outputs)
             outcome = replace(first, run_seconds=first.run_seconds + outcome.run_seconds)
-            if difference:
+            if difference and not pair.request.is_reproducible:
+                notice = f"{first.identifier} is declared to be non-reproducible: two runs differ in {difference}"
+                outcome = replace(outcome, notice=notice)
+            elif difference:
                 message = f"{first.identifier} is not deterministic: two runs differ in {difference}"
                 outcome = replace(outcome, kind=OutcomeKind.FAILED, message=message, outputs=())
         self._report(outcome)

@@ -56,6 +56,25 @@ def test_what_is_declared_to_differ_runs_once(world: World) -> None:
     assert runs.read_text() == "x\n"
 
 
+def test_what_is_declared_to_be_non_reproducible_is_told_and_fails_nothing(world: World) -> None:
+    runs = world.folder / "runs"
+    world.leave_sandbox()
+    more = 'cache = "non-reproducible"'
+    world.commands(
+        command("varied", f"echo x >> {runs}; date +%s%N > $1", more=more),
+        command("steady", "echo one > $1", more=more),
+        command("user", "cat $2 > $1", inputs=(":varied",)),
+    )
+    done = world.build("--check-determinism")
+    assert done.code == 0
+    assert "//:varied Command is declared to be non-reproducible: two runs differ in out/" in done.err
+    assert "line 1:" in done.err
+    assert "//:steady Command is" not in done.err
+    assert runs.read_text() == "x\n" * 2
+    assert world.build().actions == {"up_to_date": 3}
+    world.verify()
+
+
 def test_a_second_run_that_fails_is_told(world: World) -> None:
     world.commands(command("moody", 'test "$PYTHONHASHSEED" = 0; touch $1'))
     done = world.build("--check-determinism")

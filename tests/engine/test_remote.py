@@ -14,7 +14,7 @@ from mlcbuild.cache.disk import DiskStore
 from mlcbuild.cache.reapi import ActionResult
 from mlcbuild.cache.store import BlobMissingError, LocalBlobStore
 from mlcbuild.engine.action import Action, CachePolicy, SourceArtifact
-from mlcbuild.engine.build_events import ActionStatus, Notice
+from mlcbuild.engine.build_events import ActionFinished, ActionStatus, Notice
 from mlcbuild.errors import CacheError
 from tests.engine.small_workspace import Workspace, shell, target
 
@@ -23,6 +23,7 @@ class SharedFolder:
     """A RemoteCache in a folder. `is_down`: everything fails."""
 
     def __init__(self, root: Path) -> None:
+        self.root = root
         self._there = DiskStore(root, DigestFunction.BLAKE3)
         self.bytes_downloaded = 0
         self.bytes_uploaded = 0
@@ -67,6 +68,11 @@ class SharedFolder:
             self._there.put_bytes(store.read(digest))
             self.bytes_uploaded += digest.size_bytes
         self._there.put(key, result)
+
+    def forget(self, key: str) -> None:
+        """Lose the result of a key, by its hash."""
+        (found,) = [path for path in self.root.rglob("*") if path.is_file() and key in path.name and "ac" in path.parts]
+        found.unlink()
 
     def lose(self, content: bytes) -> None:
         self._there.path_of(self._there.function.of_bytes(content)).unlink()
@@ -148,6 +154,70 @@ def test_what_is_true_of_one_machine_is_neither_asked_for_nor_sent(tmp_path: Pat
         workspace.build([local], target("//p:t", local.output("out")))
         assert workspace.executed() == {"local"}
     assert remote.bytes_uploaded == 0
+
+
+def varied(outputs: tuple[str, ...] = ("out",)) -> list[Action]:
+    """An action whose bytes differ in each run, and two that need them."""
+    place = "d/x" if "d/" in outputs else "out"
+    make = shell(
+        "make",
+        f"od -An -N16 -tx1 /dev/urandom > {place}",
+        [("in", SourceArtifact(path="a.txt"))],
+        outputs,
+        cache=CachePolicy.NON_REPRODUCIBLE,
+    )
+    many = outputs[0].endswith("/")
+    use = shell(
+        "use", "cat in/x > out" if many else "cat in > out", [("in/" if many else "in", make.output(outputs[0]))]
+    )
+    return [make, use, shell("last", "cat in > out", [("in", use.output("out"))])]
+
+
+@pytest.mark.parametrize("output", ["out", "d/"])
+def test_what_needs_bytes_that_differ_has_the_same_key_on_each_machine(
+    tmp_path: Path, remote: SharedFolder, output: str
+) -> None:
+    graph = varied((output,))
+    wanted = target("//p:t", graph[0].output(output), graph[2].output("out"))
+    made = "out/p/t/out0/x" if output == "d/" else "out/p/t/out0"
+
+    first = machine(tmp_path, "first", remote)
+    assert first.build(graph, wanted).success
+    second = machine(tmp_path, "second", remote)
+    assert second.build(graph, wanted).success
+    assert set(second.statuses().values()) == {ActionStatus.REMOTE_HIT}, "such results are shared"
+    assert second.text(made) == first.text(made)
+
+    alone = Workspace(tmp_path / "alone")
+    alone.write("a.txt", "hello")
+    assert alone.build(graph, wanted).success
+    assert alone.text(made) != first.text(made)
+    keys = [{e.identifier: e.key for e in each.events if isinstance(e, ActionFinished)} for each in (first, alone)]
+    assert keys[0]["use"] == keys[1]["use"]
+    assert keys[0]["last"] != keys[1]["last"], "use is a function of bytes, and so is what needs it"
+
+    # Where the result has gone, it is made again, in other bytes, and what needs it is not.
+    remote.forget(keys[0]["make"])
+    third = machine(tmp_path, "third", remote)
+    assert third.build(graph, wanted).success
+    assert third.executed() == {"make"}
+    assert third.text(made) != first.text(made)
+
+
+@pytest.mark.parametrize(
+    ("cache", "after"), [(CachePolicy.ALL, {"make"}), (CachePolicy.NON_REPRODUCIBLE, {"make", "use"})]
+)
+def test_equal_bytes_stop_a_rebuild_only_where_they_mean_something(
+    tmp_path: Path, cache: CachePolicy, after: set[str]
+) -> None:
+    make = shell("make", "echo same > out", [("in", SourceArtifact(path="a.txt"))], cache=cache)
+    use = shell("use", "cat in > out", [("in", make.output("out"))])
+    workspace = Workspace(tmp_path)
+    workspace.write("a.txt", "hello")
+    workspace.build([make, use], target("//p:t", use.output("out")))
+    workspace.write("a.txt", "hello, you")
+    assert workspace.build([make, use], target("//p:t", use.output("out"))).success
+    assert workspace.executed() == after
 
 
 def test_a_remote_that_wants_it_is_sent_what_was_found_on_the_disk(tmp_path: Path, remote: SharedFolder) -> None:

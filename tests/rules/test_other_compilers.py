@@ -49,7 +49,7 @@ def ort(more: str = "", name: str = "made") -> str:
         ("", ("processor:here", "python"), CachePolicy.ALL),
         ('processor = "x86-64-v3"', ("processor:x86-64-v3", "python"), CachePolicy.ALL),
         ('level = "extended"', ("python",), CachePolicy.ALL),
-        ('format = "ort"', ("processor:here", "python"), CachePolicy.LOCAL),
+        ('format = "ort"', ("processor:here", "python"), CachePolicy.NON_REPRODUCIBLE),
     ],
 )
 def test_an_optimized_model_is_for_a_processor_at_the_level_all_alone(
