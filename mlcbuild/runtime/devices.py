@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcbuild.errors import LocalEnvironmentError
+from mlcbuild.runtime.recorded_calls import RecordedCalls
 
 CPU = "cpu"
 _CUDA_RUNTIME = "libcudart.so.13"
@@ -97,3 +98,5 @@ def _loads(path: str) -> bool:
 DEVICES: Mapping[str, Callable[[Any], Any]] = {"cuda": _cuda}
 # The kind → DLPack's type of device of page-locked host memory, which its driver copies to by itself: kDLCUDAHost.
 PAGE_LOCKED: Mapping[str, int] = {"cuda": 3}
+# The kind → calls that its devices play without the host.
+RECORDED: Mapping[str, Callable[[Any, Callable[[], object]], RecordedCalls]] = {"cuda": RecordedCalls}

@@ -40,7 +40,8 @@ class Record:
     `platform_key` of what it was compiled for. `device`, `driver`, `clocks` and `threads` tell where it ran, `tools`
     what compiled it. `seconds` is the median of the time of one call, 0.0 unless it was measured, `spread` the distance
     of its quartiles as a share of it, `untuned_seconds` the median of the kernel with its default shape, called in turn
-    with it; `calls` is how often each was called. `message` says why there is no time.
+    with it; `calls` is how often each was called. `message` says why there is no time,
+    or what was not as usual.
     """
 
     kernel: str

@@ -117,7 +117,7 @@ def test_the_document_says_the_same(capsys: Capture) -> None:
     assert (gate["chosen"], gate["tried"], gate["failed"]) == (None, 2, 0)
     assert (qkv["chosen"]["shape"], qkv["tried"], qkv["failed"]) == ({"chains": 2, "rows": 4}, 3, 1)
     assert (add["tried"], long["tried"], long["seconds"]) == (1, 1, 0.0)
-    whole = 32 * 5e-4 + 32 * 1e-4 + 64 * 2 * 2e-6
+    whole = 32 * 5e-4 + 32 * 1e-4 + 64 * 2e-6
     assert document["expected_ratio"] == pytest.approx(1 - 32 * 3e-5 / whole)
     assert qkv["share"] == pytest.approx(32 * 1e-4 / whole)
 

@@ -14,7 +14,7 @@ from mlcbuild.compiler.backends.cpu.schedule import SCHEDULING
 from mlcbuild.compiler.backends.cuda.kernels.gemv import schedule_packed_gemv
 from mlcbuild.compiler.backends.cuda.kernels.matmul import ProductShape
 from mlcbuild.compiler.backends.cuda.kernels.matmul import schedule_matmul as schedule_tiles
-from mlcbuild.compiler.kernels.scheduling import ChosenShape, apply_rules, shapes_of
+from mlcbuild.compiler.kernels.scheduling import ChosenShape, apply_rules, shaped_rule_of
 from mlcbuild.compiler.kernels.shapes import ShapedRule
 from mlcbuild.compiler.passes.canonical_kernel import canonicalize
 from tests.compiler.backends.cpu.test_products import _check_packed
@@ -90,15 +90,15 @@ def test_a_choice_for_another_rule_or_of_no_legal_shape_is_no_choice() -> None:
 
 def test_a_kernel_without_a_shape_leaves_no_choice() -> None:
     func = packed_product(24, 160, 1)
-    assert {each.rule for each in shapes_of(func, TARGET, _RULES)} == {"cpu.gemv"}
-    assert {each.rule for each in shapes_of(packed_product(24, 160, None), TARGET, _RULES)} == {"cpu.matmul"}
-    assert shapes_of(func.with_attr("tirx.is_scheduled", True), TARGET, _RULES) == ()
-    assert shapes_of(packed_product(24, 160, 1, by_columns=True), TARGET, _RULES) != ()
+    assert shaped_rule_of(func, TARGET, _RULES) is schedule_gemv
+    assert shaped_rule_of(packed_product(24, 160, None), TARGET, _RULES) is schedule_matmul
+    assert shaped_rule_of(func.with_attr("tirx.is_scheduled", True), TARGET, _RULES) is None
+    assert shaped_rule_of(packed_product(24, 160, 1, by_columns=True), TARGET, _RULES) is not None
 
 
 def test_only_warpgroups_have_tiles_to_choose() -> None:
-    """Of up to 16 vectors and of more than 256, another tile would change nothing; other GPUs have none."""
-    for rows, target in ((None, CUDA), (16, CUDA_90A), (257, CUDA_90A)):
+    """Of up to 16 vectors and of more than 128, another tile would change nothing; other GPUs have none."""
+    for rows, target in ((None, CUDA), (16, CUDA_90A), (129, CUDA_90A)):
         func = packed_product(64, 1024, rows, dtype="float16")
         assert len(schedule_tiles.candidates(func, target)) == 1, rows
     shapes = schedule_tiles.candidates(packed_product(64, 1024, None, dtype="float16"), CUDA_90A)

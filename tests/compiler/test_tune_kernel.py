@@ -17,7 +17,9 @@ from mlcbuild.compiler.kernels.building import replace_body, statement
 from mlcbuild.compiler.passes.canonical_kernel import canonicalize
 from mlcbuild.compiler.stages import compile_kernel, link_kernel, list_candidates, schedule_kernel, tune_kernel
 from mlcbuild.errors import StageError
+from mlcbuild.runtime.measuring import timing
 from mlcbuild.runtime.measuring.candidate_list import CandidateList
+from mlcbuild.runtime.measuring.child import measure
 from mlcbuild.runtime.measuring.measurement import Measurement, from_json
 from tests.compiler.kernel_running import packed_product
 from tests.compiler.pipeline import CPU_TARGET
@@ -91,7 +93,7 @@ def untuned(bench: Bench) -> Path:
 
 def test_a_candidate_is_measured_beside_the_default(bench: Bench, untuned: Path) -> None:
     assert bench.listed.rule == "cpu.matmul"
-    assert bench.listed.unknown_sizes == ("v0",)
+    assert bench.listed.sizes == ({"v0": 4}, {"v0": 32}, {"v0": 128})
     assert bench.listed.shapes[0] == {"tile": 8, "vectors": 4, "rows": 2}
     candidate = bench.library("candidate", bench.listed.shapes[-1])
     assert candidate.read_bytes() != untuned.read_bytes()
@@ -131,6 +133,58 @@ def test_a_library_that_does_not_load_is_told(bench: Bench, untuned: Path, tmp_p
     (found,) = bench.tune(broken, untuned)
     assert found.outcome == "crashed"
     assert found.message
+
+
+def test_what_comes_after_a_candidate_that_failed_is_measured_all_the_same(bench: Bench, untuned: Path) -> None:
+    good = bench.library("good", bench.listed.shapes[1])
+    bodies = {"ends": _calls("abort"), "wrongly": lambda: T.evaluate(T.int32(0)), "waits": _calls("pause")}
+    failing = [bench.library(name, body=body) for name, body in bodies.items()]
+    found = measure(
+        [good, failing[0], good, failing[1], failing[2], good],
+        untuned,
+        kernel=bench.name,
+        arguments=bench.listed.arguments,
+        sizes=[{"v0": 3}, {"v0": 5}],
+        seconds=3.0,
+    )
+    outcomes = [[each.outcome for each in one] for one in found]
+    well = ["measured", "measured"]
+    assert outcomes == [well, ["crashed"], well, ["wrong"], ["timed out"], well]
+
+
+class _Kept:
+    """Calls that a processor keeps and makes again; of `forgotten` kernels it makes none."""
+
+    forgotten = 0
+
+    def __init__(self, _device: Any, calls: Any) -> None:
+        self._calls = calls
+        self.forgets = self.forgotten > 0
+        type(self).forgotten -= self.forgets
+
+    def play(self) -> None:
+        if not self.forgets:
+            self._calls()
+
+    def __enter__(self) -> _Kept:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("forgotten", [0, 1])
+def test_recorded_calls_are_timed_if_they_compute_the_same(
+    bench: Bench, untuned: Path, monkeypatch: pytest.MonkeyPatch, forgotten: int
+) -> None:
+    """A device that plays calls, of which it forgets some."""
+    monkeypatch.setattr(_Kept, "forgotten", forgotten)
+    monkeypatch.setattr(timing, "RECORDED", {"cpu": _Kept})
+    timer = timing.CandidateTimer(untuned, kernel=bench.name, arguments=bench.listed.arguments)
+    found = timer.time(bench.library("played", bench.listed.shapes[2]), {"v0": 3})
+    assert found.outcome == "measured"
+    assert found.message.startswith("calls are not recorded: played, they are" if forgotten else "")
+    assert bool(found.message) is bool(forgotten)
 
 
 def test_a_kernel_that_leaves_no_choice_has_no_candidates(tmp_path: Path) -> None:

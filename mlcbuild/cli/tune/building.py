@@ -93,7 +93,7 @@ class TuneBuilder:
                 candidate,
                 untuned,
                 number=trial.number,
-                sizes=kernel.sizes,
+                sizes=kernel.listed.sizes,
                 seconds=seconds,
                 alone=alone,
             )
@@ -116,7 +116,7 @@ class TuneBuilder:
                 failure = Measurement(
                     outcome=forms.NOT_BUILT,
                     device=MeasuringDevice(name=""),
-                    sizes=trial.kernel.sizes[0],
+                    sizes=trial.kernel.listed.sizes[0],
                     message=event.message,
                 )
                 measured(trial, [failure])

@@ -39,13 +39,12 @@ def write_candidates(request: TuneRequest, folder: Path, output: OutputFormat, o
         progress.show_unmeasured(f"compiling {text.plural(len(trials), 'candidate')}")
         libraries = opened.builder.candidate_libraries(trials) if trials else {}
     kernels = []
-    for kernel in opened.kernels:
-        tried = [trial.number for trial in trials if trial.kernel is kernel]
+    of_kernel = {kernel.name: [trial.number for trial in trials if trial.kernel is kernel] for kernel in opened.kernels}
+    for kernel in sorted(opened.kernels, key=lambda each: -len(of_kernel[each.name])):
+        tried = of_kernel[kernel.name]
         numbers = [number for number in tried if (kernel.name, number) in libraries]
         if numbers and (kernel.name, 0) in libraries:
-            kernels.append(
-                KernelCandidates(listed=kernel.listed, text=kernel.text, sizes=kernel.sizes, numbers=tuple(numbers))
-            )
+            kernels.append(KernelCandidates(listed=kernel.listed, text=kernel.text, numbers=tuple(numbers)))
     contents = FolderContents(platform=opened.platforms[0], tools=tools(), kernels=tuple(kernels))
     try:
         (folder / "libraries").mkdir(parents=True, exist_ok=True)

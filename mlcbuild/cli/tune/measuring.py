@@ -8,7 +8,6 @@ from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.output.slow_progress import slow_progress
 from mlcbuild.cli.output.terminal import OutputFormat
-from mlcbuild.runtime.measuring import measurement as forms
 from mlcbuild.runtime.measuring.candidate_folder import add_measured, measured_candidates, read_contents
 from mlcbuild.runtime.measuring.child import measure
 from mlcbuild.tuning.record import Outcome
@@ -20,34 +19,30 @@ def measure_folder(folder: Path, *, seconds: float, threads: int, output: Output
     contents = read_contents(folder)
     done = {(each.kernel, each.number) for each in measured_candidates(folder)}
     left = [
-        (each, number)
+        (each, [number for number in each.numbers if (each.listed.kernel, number) not in done])
         for each in contents.kernels
-        for number in each.numbers
-        if (each.listed.kernel, number) not in done
     ]
+    total = sum(len(numbers) for _, numbers in left)
     outcomes = dict.fromkeys((outcome.value for outcome in Outcome), 0)
     with slow_progress(options) as progress:
-        for place, (each, number) in enumerate(left):
-            progress.show_counted("candidates", place, len(left))
-            found = []
-            for sizes in each.sizes:
-                found.append(
-                    measure(
-                        folder / each.library(number),
-                        folder / each.library(0),
-                        kernel=each.listed.kernel,
-                        arguments=each.listed.arguments,
-                        sizes=sizes,
-                        seconds=seconds,
-                        threads=threads,
-                    )
-                )
-                if found[-1].outcome != forms.MEASURED:
-                    break
-            outcomes[found[-1].outcome] += 1
-            add_measured(folder, each.listed.kernel, number, found)
+        progress.show_counted("candidates", 0, total)
+        for each, numbers in left:
+            listed = each.listed
+            measured = measure(
+                [folder / each.library(number) for number in numbers],
+                folder / each.library(0),
+                kernel=listed.kernel,
+                arguments=listed.arguments,
+                sizes=listed.sizes,
+                seconds=seconds,
+                threads=threads,
+            )
+            for number, found in zip(numbers, measured, strict=True):
+                outcomes[found[-1].outcome] += 1
+                add_measured(folder, listed.kernel, number, found)
+                progress.show_counted("candidates", sum(outcomes.values()), total)
     if output is OutputFormat.JSON:
-        print_json({"folder": str(folder), "measured": len(left), "known": len(done), "outcomes": outcomes})
+        print_json({"folder": str(folder), "measured": total, "known": len(done), "outcomes": outcomes})
         return
     told = ", ".join(f"{count} {name}" for name, count in outcomes.items() if count) or "nothing to measure"
     print(f"{folder}: {told}" + (f"; {len(done)} measured before" if done else ""))

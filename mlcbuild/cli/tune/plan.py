@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from mlcbuild.rules.tuning_actions import TunedLibrary
 from mlcbuild.runtime.measuring.candidate_list import CandidateList
 from mlcbuild.tuning.choice import choices
 from mlcbuild.tuning.record import Outcome, Record, Values
 
-_BUCKETS = (4, 32, 128)  # of sizes that are known only at run time: a few sequences, a short prompt, a piece of one
 _MOST_AT_ONCE = 6  # trials of a kernel before what they tell is taken into account
 
 
@@ -33,10 +33,10 @@ class TunableKernel:
         return self.listed.kernel
 
     @property
-    def sizes(self) -> tuple[Mapping[str, int], ...]:
-        """The sizes at which it is measured; one without a name where all its sizes are known."""
-        names = self.listed.unknown_sizes
-        return tuple(dict.fromkeys(names, size) for size in _BUCKETS) if names else ({},)
+    def size_bytes(self) -> float:
+        """Those of what its calls of a token take and fill, on an average of the sizes at which it is measured."""
+        listed = self.listed
+        return self.calls * fmean(sum(each.size_bytes(sizes) for each in listed.arguments) for sizes in listed.sizes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,12 +57,12 @@ def values_of(shape: Mapping[str, int]) -> Values:
 
 def untuned_seconds(kernel: TunableKernel, records: Iterable[Record]) -> float:
     """The time of the kernel's calls of one token with its default shape, as its records have it; 0 without any. Of a
-    kernel that is called for any number of tokens, it is the sum over the sizes that it was measured at."""
+    kernel that is called for any number of tokens, it is the average of the sizes that it was measured at."""
     by_sizes: dict[Values, list[float]] = defaultdict(list)
     for record in records:
         if record.outcome is Outcome.MEASURED:
             by_sizes[record.sizes].append(record.untuned_seconds)
-    return kernel.calls * sum(min(each) for each in by_sizes.values())
+    return kernel.calls * fmean(min(each) for each in by_sizes.values()) if by_sizes else 0.0
 
 
 def tried_shapes(kernel: TunableKernel, records: Iterable[Record]) -> set[Values]:
@@ -74,7 +74,7 @@ def tried_shapes(kernel: TunableKernel, records: Iterable[Record]) -> set[Values
             found[record.shape].add(record.sizes)
             if record.outcome is not Outcome.MEASURED:
                 failed.add(record.shape)
-    wanted = {values_of(sizes) for sizes in kernel.sizes}
+    wanted = {values_of(sizes) for sizes in kernel.listed.sizes}
     return failed | {shape for shape, sizes in found.items() if sizes >= wanted}
 
 
@@ -94,18 +94,19 @@ def spread_trials(
     kernels: Sequence[TunableKernel], records: Mapping[str, Sequence[Record]], budget: int, *, most: int | None = None
 ) -> tuple[Trial, ...]:
     """At most `budget` trials, `most` of a kernel: each goes to the kernel that has the largest share of the time for
-    each of its trials. A kernel that was never measured counts as an average one."""
+    each of its trials. Of a kernel that was never measured the bytes tell the time, as they do of the others."""
     untried = {kernel.name: _untried(kernel, records.get(kernel.name, ()))[:most] for kernel in kernels}
     seconds = {kernel.name: untuned_seconds(kernel, records.get(kernel.name, ())) for kernel in kernels}
-    known = [each for each in seconds.values() if each]
-    average = sum(known) / len(known) if known else 1.0
+    known = sum(kernel.size_bytes for kernel in kernels if seconds[kernel.name])
+    a_byte = sum(seconds.values()) / known if known else 1.0
+    share = {kernel.name: seconds[kernel.name] or a_byte * kernel.size_bytes for kernel in kernels}
     taken = dict.fromkeys(untried, 0)
     chosen: list[Trial] = []
     while len(chosen) < budget:
         left = [name for name in sorted(untried) if taken[name] < len(untried[name])]
         if not left:
             break
-        name = max(left, key=lambda each: (seconds[each] or average) / (taken[each] + 1))
+        name = max(left, key=lambda each: share[each] / (taken[each] + 1))
         chosen.append(untried[name][taken[name]])
         taken[name] += 1
     return tuple(chosen)

@@ -102,19 +102,17 @@ def apply_first_rule(
     return func, None
 
 
-def shapes_of(func: tirx.PrimFunc, target: tvm.target.Target, rules: tuple[Rule, ...]) -> tuple[ChosenShape, ...]:
-    """The shapes among which can be chosen for a kernel, the default first; () where the first rule that fits it, or
-    the pass that made it, leaves no choice."""
+def shaped_rule_of(
+    func: tirx.PrimFunc, target: tvm.target.Target, rules: tuple[Rule, ...]
+) -> ShapedRule[Any, Any] | None:
+    """The rule among whose shapes can be chosen for a kernel; None where the first rule that fits it, or the pass that
+    made it, leaves no choice."""
     if _came_scheduled(func):
-        return ()
+        return None
     for rule in rules:
-        if isinstance(rule, ShapedRule):
-            shapes = rule.candidates(func, target)
-            if shapes and rule(func, target) is not None:
-                return tuple(ChosenShape(rule=rule.name, shape=shape) for shape in shapes)
-        elif rule(func, target) is not None:
-            return ()
-    return ()
+        if rule(func, target) is not None:
+            return rule if isinstance(rule, ShapedRule) else None
+    return None
 
 
 def _came_scheduled(func: tirx.PrimFunc) -> bool:

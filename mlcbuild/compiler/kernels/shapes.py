@@ -20,6 +20,10 @@ AnyShape = TypeVar("AnyShape")  # a frozen dataclass whose fields are integers
 Matched = TypeVar("Matched")  # what a rule has found in a kernel
 
 
+# Sizes that are known only at run time, to measure at: a few sequences, a short prompt, a piece of one.
+_SIZES = (4, 32, 128)
+
+
 def _everything_fits(_matched: Any, _shape: Any) -> bool:
     return True
 
@@ -31,7 +35,8 @@ class ShapedRule(Generic[Matched, AnyShape]):
     `name` stands for the rule in records (`cpu.gemv`). `shape` is the class of shapes; `values` has for each of its
     fields the values that are tried. `match` answers what the rule has found in a kernel for a target, None where it
     does not fit; `default` is the shape without any measurement, which `values` need not contain. `fits` tells whether
-    a kernel can have a shape, and `build` makes the scheduled kernel.
+    a kernel can have a shape, and `build` makes the scheduled kernel. A kernel of any number of vectors is measured at
+    `sizes` of them: those for which the shape makes a difference.
     """
 
     name: str
@@ -41,6 +46,7 @@ class ShapedRule(Generic[Matched, AnyShape]):
     default: Callable[[Matched], AnyShape]
     build: Callable[[Matched, AnyShape], tirx.PrimFunc | None]
     fits: Callable[[Matched, AnyShape], bool] = _everything_fits
+    sizes: tuple[int, ...] = _SIZES
 
     def __post_init__(self) -> None:
         fields = {field.name for field in dataclasses.fields(self.shape)}  # type: ignore[arg-type]

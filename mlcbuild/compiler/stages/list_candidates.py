@@ -1,7 +1,8 @@
 """ListCandidates: which shapes a kernel can have, for `mlcbuild tune`; no build has it.
 
 Reads `kernel` (the canonical JSON of `passes.canonical_kernel`); writes `candidates`
-(`runtime.measuring.candidate_list`): the name of the kernel's rule, its shapes, and the tensors that it takes. A kernel
+(`runtime.measuring.candidate_list`): the name of the kernel's rule, its shapes, the tensors that it takes, and the
+sizes at which it is measured. A kernel
 that leaves nothing to choose, or that takes more than tensors whose sizes are numbers or names, has no shapes.
 """
 
@@ -15,7 +16,7 @@ from tvm import tirx
 
 from mlcbuild.compiler import canonical_file
 from mlcbuild.compiler import target as targets
-from mlcbuild.compiler.kernels.scheduling import Scheduling, shapes_of
+from mlcbuild.compiler.kernels.scheduling import Scheduling, shaped_rule_of
 from mlcbuild.runtime.measuring.candidate_list import Argument, CandidateList
 
 
@@ -27,13 +28,16 @@ def run(*, kernel: Path, candidates: Path, target: dict[str, Any], backend: Sche
     found = CandidateList(kernel=unscheduled.name)
     if arguments is not None:
         with parsed:
-            shapes = shapes_of(unscheduled.function, parsed, backend.rules)
-        if len(shapes) > 1:
+            rule = shaped_rule_of(unscheduled.function, parsed, backend.rules)
+            shapes = rule.candidates(unscheduled.function, parsed) if rule is not None else ()
+        if rule is not None and len(shapes) > 1:
+            names = sorted({size for each in arguments for size in each.shape if isinstance(size, str)})
             found = CandidateList(
                 kernel=unscheduled.name,
-                rule=shapes[0].rule,
-                shapes=tuple(each.shape for each in shapes),
+                rule=rule.name,
+                shapes=shapes,
                 arguments=arguments,
+                sizes=tuple(dict.fromkeys(names, size) for size in rule.sizes) if names else ({},),
             )
     candidates.write_text(found.to_json(), encoding="utf-8")
 

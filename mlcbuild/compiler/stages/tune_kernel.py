@@ -26,11 +26,7 @@ def run(
         listed = CandidateList.read(json.loads(candidates.read_text(encoding="utf-8")))
     except ValueError as error:
         raise StageError(f"{candidates.name}: {error}") from error
-    found = []
-    for each in sizes:
-        found.append(
-            measure(candidate, untuned, kernel=listed.kernel, arguments=listed.arguments, sizes=each, seconds=seconds)
-        )
-        if found[-1].outcome != "measured":
-            break  # One failure rules a shape out.
+    (found,) = measure(
+        [candidate], untuned, kernel=listed.kernel, arguments=listed.arguments, sizes=sizes, seconds=seconds
+    )
     measured.write_text(to_json(found), encoding="utf-8")

@@ -7,7 +7,7 @@ with one set of them after the other, until all sets together do not.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,35 @@ _MOST_SETS = 64
 _SCALE = 0.1  # of floats: products of many of them stay within float16
 
 
-def random_arrays(arguments: Sequence[Argument], sizes: Mapping[str, int], *, seed: int = 0) -> list[Any]:
-    """An array for each argument. Raises TypeError for a type that NumPy does not know."""
-    random = np.random.default_rng(seed)
-    return [_random(argument.sizes(sizes), argument.dtype, random) for argument in arguments]
+class ArgumentSets:
+    """Tensors for a kernel's arguments, which `tensor_of` makes of arrays. A tensor is made once: those of a matrix are
+    the same whatever sizes the others have."""
+
+    def __init__(self, arguments: Sequence[Argument], tensor_of: Callable[[Any], Any]) -> None:
+        self._arguments = arguments
+        self._tensor_of = tensor_of
+        self._arrays: dict[tuple[int, tuple[int, ...]], Any] = {}
+        self._tensors: dict[tuple[int, tuple[int, ...], int], Any] = {}
+
+    def arrays(self, sizes: Mapping[str, int]) -> list[Any]:
+        """An array for each argument. Raises TypeError for a type that NumPy does not know."""
+        found = []
+        for place, argument in enumerate(self._arguments):
+            key = (place, argument.sizes(sizes))
+            if key not in self._arrays:
+                self._arrays[key] = _random(key[1], argument.dtype, np.random.default_rng([0, place]))
+            found.append(self._arrays[key])
+        return found
+
+    def tensors(self, sizes: Mapping[str, int], number: int) -> list[Any]:
+        """The `number`-th set of tensors."""
+        found = []
+        for place, array in enumerate(self.arrays(sizes)):
+            key = (place, array.shape, number)
+            if key not in self._tensors:
+                self._tensors[key] = self._tensor_of(array)
+            found.append(self._tensors[key])
+        return found
 
 
 def set_count(arrays: Sequence[Any], cache_bytes: int) -> int:
@@ -33,14 +58,22 @@ def set_count(arrays: Sequence[Any], cache_bytes: int) -> int:
     )
 
 
+def equal_bytes(one: Any, other: Any) -> bool:
+    """Whether two arrays of one shape and type are the same, NaNs included."""
+    return np.array_equal(
+        np.ascontiguousarray(one).reshape(-1).view(np.uint8), np.ascontiguousarray(other).reshape(-1).view(np.uint8)
+    )
+
+
 def largest_difference(found: Sequence[Any], expected: Sequence[Any]) -> float:
     """The largest distance of floats, as a share of the largest value of their array; infinite where integers differ,
     or one is no number and the other is."""
     largest = 0.0
     for one, other in zip(found, expected, strict=True):
-        if one.dtype.kind in "iub":
-            largest = max(largest, 0.0 if np.array_equal(one, other) else math.inf)
+        if equal_bytes(one, other):
             continue
+        if one.dtype.kind in "iub":
+            return math.inf
         one, other = one.astype(np.float64), other.astype(np.float64)
         finite = np.isfinite(other)
         if not np.array_equal(np.isfinite(one), finite):

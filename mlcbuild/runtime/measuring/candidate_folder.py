@@ -1,6 +1,6 @@
 """A folder of candidates that goes to a machine with the device, and comes back with records.
 
-`candidates.json` says what is there: for each kernel its list of shapes, the sizes to measure at, the library of each
+`candidates.json` says what is there: for each kernel its list of shapes, the library of each
 candidate and that of the default shape. `measurements.jsonl` has a line for each candidate that was measured: its
 kernel, its number, what came of it. A line is written once it is known, so a measurement that is interrupted goes on
 where it was; half a line counts as none.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from mlcbuild.runtime.measuring import measurement as forms
 from mlcbuild.runtime.measuring.candidate_list import CandidateList
 from mlcbuild.runtime.measuring.measurement import Measurement
 
-VERSION = 1
+VERSION = 2
 _CONTENTS = "candidates.json"
 _MEASUREMENTS = "measurements.jsonl"
 
@@ -32,7 +32,6 @@ class KernelCandidates:
 
     listed: CandidateList
     text: str
-    sizes: tuple[Mapping[str, int], ...]
     numbers: tuple[int, ...]
 
     def library(self, number: int) -> str:
@@ -57,7 +56,6 @@ class FolderContents:
                 {
                     "listed": each.listed.written(),
                     "text": each.text,
-                    "sizes": [dict(sizes) for sizes in each.sizes],
                     "numbers": list(each.numbers),
                 }
                 for each in self.kernels
@@ -83,7 +81,6 @@ def read_contents(folder: Path) -> FolderContents:
                 KernelCandidates(
                     listed=CandidateList.read(each["listed"]),
                     text=str(each["text"]),
-                    sizes=tuple({str(name): int(size) for name, size in one.items()} for one in each["sizes"]),
                     numbers=tuple(int(number) for number in each["numbers"]),
                 )
                 for each in document["kernels"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,20 +23,21 @@ class Argument:
         """The shape with these sizes. Raises KeyError for one that is not among them."""
         return tuple(size if isinstance(size, int) else bound[size] for size in self.shape)
 
+    def size_bytes(self, bound: Mapping[str, int]) -> int:
+        bits = int(re.findall(r"\d+", self.dtype)[0]) if self.dtype != "bool" else 8
+        return math.prod(self.sizes(bound)) * bits // 8
+
 
 @dataclass(frozen=True, kw_only=True)
 class CandidateList:
-    """`shapes` are those of the kernel's rule, the default first; none where nothing can be chosen."""
+    """`shapes` are those of the kernel's rule, the default first; none where nothing can be chosen. It is measured at
+    each of `sizes`: those that are known only at run time, by name; one without a name where there are none."""
 
     kernel: str
     rule: str = ""
     shapes: tuple[Mapping[str, int], ...] = ()
     arguments: tuple[Argument, ...] = ()
-
-    @property
-    def unknown_sizes(self) -> tuple[str, ...]:
-        """The names of the sizes that are known only at run time, sorted."""
-        return tuple(sorted({size for each in self.arguments for size in each.shape if isinstance(size, str)}))
+    sizes: tuple[Mapping[str, int], ...] = ({},)
 
     def written(self) -> dict[str, Any]:
         return {
@@ -43,6 +46,7 @@ class CandidateList:
             "rule": self.rule,
             "shapes": [dict(shape) for shape in self.shapes],
             "arguments": [{"shape": list(each.shape), "dtype": each.dtype} for each in self.arguments],
+            "sizes": [dict(each) for each in self.sizes],
         }
 
     def to_json(self) -> str:
@@ -57,13 +61,18 @@ class CandidateList:
             return CandidateList(
                 kernel=str(document["kernel"]),
                 rule=str(document["rule"]),
-                shapes=tuple({str(name): int(value) for name, value in one.items()} for one in document["shapes"]),
+                shapes=_integers(document["shapes"]),
                 arguments=tuple(
                     Argument(shape=_shape(each["shape"]), dtype=str(each["dtype"])) for each in document["arguments"]
                 ),
+                sizes=_integers(document["sizes"]),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"candidates without their parts: {error!r}") from error
+
+
+def _integers(each: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, int], ...]:
+    return tuple({str(name): int(value) for name, value in one.items()} for one in each)
 
 
 def _shape(sizes: Sequence[Any]) -> tuple[int | str, ...]:

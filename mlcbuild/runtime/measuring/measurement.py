@@ -25,7 +25,7 @@ class MeasuringDevice:
 class Measurement:
     """`outcome` is one of the words above. Times are seconds of one call: the median of `calls`, the distance of their
     quartiles as a share of it, and the median of the kernel with its default shape. `sizes` are those of the call that
-    are known only at run time."""
+    are known only at run time. `message` says why there is no time, or what was not as usual."""
 
     outcome: str
     device: MeasuringDevice

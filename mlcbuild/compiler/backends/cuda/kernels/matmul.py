@@ -20,7 +20,7 @@ from mlcbuild.compiler.kernels.building import Expression, replace_body, stateme
 from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct, match_matrix_product
 from mlcbuild.compiler.kernels.shapes import ShapedRule
 
-_MOST_CHOSEN = 256
+_MOST_CHOSEN = 128
 _BY_SIZES = 0
 
 
@@ -139,4 +139,5 @@ schedule_matmul = ShapedRule(
     default=lambda _matched: ProductShape(),
     fits=_has_tile,
     build=_build,
+    sizes=(32, 64, _MOST_CHOSEN),
 )
