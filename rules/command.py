@@ -141,7 +141,8 @@ COMMAND = Rule(
                 allowed=tuple(policy.value for policy in CachePolicy),
                 default=CachePolicy.ALL.value,
                 doc='"non-reproducible" for a program whose bytes differ from run to run, where each run is as good as '
-                'another; "local" for what is true here only; "none" for a measurement, which every build repeats.',
+                'another; "remade" for large folders, which each machine that needs them makes again; "local" for what '
+                'is true here only; "none" for a measurement, which every build repeats.',
             ),
         ),
         provides=("files", "executable"),

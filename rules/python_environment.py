@@ -35,7 +35,7 @@ def implement(context: RuleContext) -> Providers:
             "accepted": sorted(target.strings("accept_license")),
         },
         toolchains=("python",),
-        cache=CachePolicy.LOCAL,
+        cache=CachePolicy.REMADE,
     )
     return (
         FilesInfo(files=(("environment.json", unpacked.output("out/environment.json")),)),

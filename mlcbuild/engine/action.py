@@ -104,6 +104,7 @@ class CachePolicy(enum.Enum):
 
     ALL = "all"  # all: the action is a pure function
     NON_REPRODUCIBLE = "non-reproducible"  # all, though two runs differ in bytes: any of their results is as good
+    REMADE = "remade"  # all, but of its directories the digests alone: their bytes are made again on each machine
     LOCAL = "local"  # this machine's only: the result is not true of others, and is never uploaded
     NONE = "none"  # none: a measurement, or a tool whose output differs from run to run; it is never looked up
 

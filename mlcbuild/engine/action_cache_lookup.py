@@ -10,11 +10,12 @@ from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.reapi import ActionResult
 from mlcbuild.cache.store import ActionCache, LocalBlobStore
 from mlcbuild.engine.action import Action, CachePolicy
-from mlcbuild.engine.action_results import manifest_of, outputs_of
+from mlcbuild.engine.action_results import manifest_of, outputs_of, stays_here
 from mlcbuild.engine.instructions import Instruction, LookUp
 from mlcbuild.engine.last_build import LastBuild
 from mlcbuild.engine.remote import RemoteCache
 from mlcbuild.engine.scheduler_events import ResultFound, ResultNotFound
+from mlcbuild.engine.shared_form import listed_trees, shared_files, shared_form
 from mlcbuild.errors import CacheError
 
 
@@ -86,6 +87,8 @@ class ActionCacheLookup:
         assert self._remote is not None
         try:
             result = self._remote.find(key, self._store)
+            if result is not None and (trees := self._store.missing(listed_trees(result).values())):
+                self._remote.fetch(trees, self._store)
             found = self._found(action, key, result)
             if result is not None and found is not None:
                 self._store.put(key, result)
@@ -99,8 +102,8 @@ class ActionCacheLookup:
         assert self._remote is not None
         result = self._store.get(found.key)
         try:
-            if result is not None:
-                self._remote.send(found.key, result, [entry.digest for entry in found.outputs], self._store)
+            if result is not None and not stays_here(result):
+                self._remote.send(found.key, shared_form(result), shared_files(result, found.outputs), self._store)
         except CacheError as error:
             return [RemoteFailure(message=str(error))]
         return []
@@ -123,7 +126,7 @@ class ActionCacheLookup:
 
 def is_shared(action: Action) -> bool:
     """Whether its results are sent to a remote."""
-    return action.cache in (CachePolicy.ALL, CachePolicy.NON_REPRODUCIBLE)
+    return action.cache not in (CachePolicy.LOCAL, CachePolicy.NONE)
 
 
 def is_deterministic(action: Action) -> bool:

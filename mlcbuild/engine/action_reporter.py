@@ -109,8 +109,8 @@ class ActionReporter:
             return Cause.NEVER_CACHED, previous
         if self._lookups.reruns(action):
             return Cause.ASKED, previous
-        if self._nodes[action.identifier].rewinds:
-            return Cause.OUTPUTS_GONE, previous
+        if self._nodes[action.identifier].is_made_again:
+            return Cause.REMADE if action.cache is CachePolicy.REMADE else Cause.OUTPUTS_GONE, previous
         if last is None:
             return Cause.FIRST, ""
         return (Cause.CHANGED, previous) if previous else (Cause.NO_RESULT, "")

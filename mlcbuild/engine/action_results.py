@@ -8,6 +8,7 @@ from mlcbuild.cache.merkle import TreeFile, files_of, tree_of
 from mlcbuild.cache.store import BlobStore
 from mlcbuild.engine.action import Action, CachePolicy
 from mlcbuild.engine.executor import FileEntry
+from mlcbuild.engine.shared_form import listed_trees, marks_of
 
 # A result contains a manifest up to this size, so that a cache hit discovers without reading a blob.
 INLINE_BYTES = 1 << 20
@@ -57,7 +58,7 @@ def result_of(
         stdout_digest=store.put_bytes(log) if log else None,
         execution_metadata=reapi.ExecutedActionMetadata(
             worker=worker or "local",
-            auxiliary_metadata=(_STAYS_HERE,) if action.cache is CachePolicy.LOCAL else (),
+            auxiliary_metadata=(_STAYS_HERE,) if action.cache is CachePolicy.LOCAL else marks_of(action),
         ),
     )
 
@@ -69,20 +70,24 @@ def stays_here(result: reapi.ActionResult) -> bool:
 
 
 def outputs_of(result: reapi.ActionResult, store: BlobStore) -> tuple[FileEntry, ...]:
-    """All files of a result by full path, sorted.
+    """All files of a result by full path, sorted; of a result in its shared form as well.
 
     Raises BlobMissingError where a Tree has gone, and ValueError for a result that mlcbuild never writes: a damaged
     Tree, symbolic links, a path that leaves the action's directory. Both make the lookup a miss.
     """
     if result.output_symlinks:
         raise ValueError(f"a symbolic link in a result: {result.output_symlinks[0].path!r}")
+    trees = listed_trees(result)
     entries = [
-        FileEntry(path=file.path, digest=file.digest, is_executable=file.is_executable) for file in result.output_files
+        FileEntry(path=file.path, digest=file.digest, is_executable=file.is_executable)
+        for file in result.output_files
+        if file.path not in trees
     ]
-    for directory in result.output_directories:
-        tree = reapi.Tree.decode(store.read(directory.tree_digest))
+    trees |= {directory.path: directory.tree_digest for directory in result.output_directories}
+    for top, tree_digest in trees.items():
+        tree = reapi.Tree.decode(store.read(tree_digest))
         entries += [
-            FileEntry(path=f"{directory.path}/{path}", digest=digest, is_executable=is_executable)
+            FileEntry(path=f"{top}/{path}", digest=digest, is_executable=is_executable)
             for path, digest, is_executable in files_of(tree, store.function)
         ]
     for entry in entries:

@@ -98,6 +98,9 @@ class ActionRunner:
             execute=execute, key=self._key_cache.take(action, execute.inputs, execute.key)
         )
         missing = self._fetcher.missing(execute.inputs)
+        if missing and (remade := set(missing).intersection(each.digest for each in execute.inputs if each.is_remade)):
+            kind, gone = OutcomeKind.INPUTS_MISSING, tuple(sorted(remade))
+            return [ExecutionOutcome(identifier=action.identifier, kind=kind, missing=gone)]
         if missing:
             missing = self._needed_here(self._attempts[action.identifier], missing)
         if not missing:

@@ -33,6 +33,7 @@ class Cause(enum.Enum):
     CHANGED = "changed"  # its inputs, its command or its code
     NO_RESULT = "no result"  # nothing has changed since it was built here, but no cache has the result
     OUTPUTS_GONE = "outputs gone"  # it had a result, whose blobs have gone
+    REMADE = "remade"  # its result is known, and its files are made again on each machine that needs them
     ASKED = "asked"  # the user asked for it
     NEVER_CACHED = "never cached"  # a measurement
 

@@ -23,6 +23,7 @@ class FileEntry:
     digest: Digest
     is_executable: bool = False
     stands_for: Digest | None = None  # of an input that differs from run to run: a digest of what it was made from
+    is_remade: bool = False  # of an input: its action makes it again on each machine, as no remote has it
 
     @property
     def in_key(self) -> Digest:

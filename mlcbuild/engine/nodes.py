@@ -101,6 +101,7 @@ class ActionNode:
     groups: Mapping[str, tuple[Artifact, ...]] | None = None
     ending: Ending | None = None  # how `outputs` came to be
     rewinds: int = 0  # how often it started again because blobs had gone
+    is_made_again: bool = False  # blobs of its own outputs had gone
     losses: int = 0  # runs that were lost with their executor
     shortages: int = 0  # runs that had too little memory
     memory_bytes: int = 0  # for the next run, where that is more than the action asks for; else 0

@@ -35,8 +35,9 @@ class NoExecutor(Exception):  # noqa: N818
 
 
 def is_bound_to_this_machine(action: Action) -> bool:
-    """Whether its result is true of this machine only, or it needs the user's own files, network or credentials."""
-    return action.cache is CachePolicy.LOCAL or action.requirements.network
+    """Whether its result is true of this machine only or made again here, or it needs the user's own files, network or
+    credentials."""
+    return action.cache in (CachePolicy.LOCAL, CachePolicy.REMADE) or action.requirements.network
 
 
 def place(

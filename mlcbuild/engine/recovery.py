@@ -43,6 +43,7 @@ class Recovery:
             self._failures.fail(node, f"its outputs disappeared from the cache {node.rewinds} times in this build")
             return
         node.rerun_key = node.key
+        node.is_made_again = True
         node.discovered_from = node.discovered_from if node.groups is not None else None
         self._dependencies.wait_again(node)
 

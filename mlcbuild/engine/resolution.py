@@ -17,6 +17,7 @@ from mlcbuild.engine.action import (
 )
 from mlcbuild.engine.executor import FileEntry
 from mlcbuild.engine.nodes import ActionNode, SourceNode
+from mlcbuild.engine.shared_form import is_remade
 from mlcbuild.engine.transitions import NodeState
 from mlcbuild.errors import BuildError
 
@@ -39,6 +40,8 @@ def files_at_hand(
                 return None
             entry = _by_path(node).get(artifact.path)
             if entry is None or place.endswith("/"):
+                return None
+            if entry.is_remade:
                 return None
             digest, is_executable, stands_for = entry.digest, entry.is_executable, entry.stands_for
         elif type(artifact) is SourceArtifact:
@@ -118,6 +121,8 @@ def _by_path(node: ActionNode) -> Mapping[str, FileEntry]:
         outputs = node.outputs or ()
         if node.action.cache is CachePolicy.NON_REPRODUCIBLE and node.key is not None:
             outputs = tuple(replace(entry, stands_for=_stand_in(node.key, entry.path)) for entry in outputs)
+        elif node.action.cache is CachePolicy.REMADE:
+            outputs = tuple(replace(entry, is_remade=is_remade(node.action, entry.path)) for entry in outputs)
         node.by_path = {entry.path: entry for entry in outputs}
     return node.by_path
 
@@ -148,6 +153,7 @@ def _files_of_derived(place: str, artifact: DerivedArtifact, node: ActionNode) -
             digest=entry.digest,
             is_executable=entry.is_executable,
             stands_for=entry.stands_for,
+            is_remade=entry.is_remade,
         )
         for path, entry in made.items()
         if path.startswith(artifact.path)

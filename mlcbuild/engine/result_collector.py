@@ -50,6 +50,7 @@ from mlcbuild.engine.scheduler_events import (
     TargetsRequested,
 )
 from mlcbuild.engine.shared_actions import owners_that_share, shared_with
+from mlcbuild.engine.shared_form import kept_files
 from mlcbuild.errors import CacheError
 
 _PROGRESS_SECONDS = 0.2  # between two calls of `progress` at most
@@ -271,7 +272,7 @@ class ResultCollector:
         found = self._lookups.on_disk(instruction)
         self._key_cache.drop(instruction.key)
         if found is not None:
-            was_complete = self._remote is None or not self._missing(found)
+            was_complete = self._remote is None or not self._missing(found, action)
             if was_complete or self._is_complete(found, action):
                 if not was_complete:
                     self._fetched.add(action.identifier)
@@ -291,21 +292,21 @@ class ResultCollector:
         self._reasons[action.identifier] = reason
         return [*messages, ResultNotFound(identifier=action.identifier, key=instruction.key)]
 
-    def _missing(self, found: ResultFound) -> tuple[Digest, ...]:
-        return self._store.missing([entry.digest for entry in found.outputs])
+    def _missing(self, found: ResultFound, action: Action) -> tuple[Digest, ...]:
+        return self._store.missing(kept_files(action, found.outputs))
 
     def _is_complete(self, found: ResultFound, action: Action) -> bool:
         """Whether all outputs are in the store, or can be fetched now."""
         if self._remote is None or action.cache is CachePolicy.LOCAL:
             return False
         try:
-            self._remote.fetch(self._missing(found), self._store)
-            if self._missing(found):
+            self._remote.fetch(self._missing(found, action), self._store)
+            if self._missing(found, action):
                 return False
             self._fetch_explanation(found.key, self._remote)
         except CacheError as error:
             self._say(str(error))
-        return not self._missing(found)
+        return not self._missing(found, action)
 
     def _fetch_explanation(self, key: Digest, remote: RemoteCache) -> None:
         """Fetch the log, and what the key was made of. A result is complete without them."""

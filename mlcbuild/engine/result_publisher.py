@@ -11,6 +11,7 @@ from mlcbuild.engine.input_fetcher import InputFetcher
 from mlcbuild.engine.instructions import Publish
 from mlcbuild.engine.keys import ActionKey, publish
 from mlcbuild.engine.remote import RemoteCache
+from mlcbuild.engine.shared_form import shared_files, shared_form
 from mlcbuild.errors import CacheError, MlcbuildError
 
 
@@ -43,7 +44,8 @@ class ResultPublisher:
             ]
         if self._remote is not None and is_shared(action):
             try:
-                self._remote.send(key.digest, result, [entry.digest for entry in instruction.outputs], self._store)
+                outputs = shared_files(result, instruction.outputs)
+                self._remote.send(key.digest, shared_form(result), outputs, self._store)
             except CacheError as error:
                 return [RemoteFailure(message=str(error)), Published()]
         return [Published()]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from pathlib import Path
 
 import pytest
 
 from tests.end_to_end.world import PROJECT, World
+from tests.remote.http_server import Cache, running
 from tests.small_wheels import pip_settings, write_wheel
 
 PAGE = (PROJECT / "docs/other-compilers.md").read_text(encoding="utf-8")
@@ -111,6 +113,66 @@ def test_the_same_bytes_from_empty_caches_in_two_folders(world: World, wheels: P
         assert again.build().actions == {"executed_local": 3}
         found.append(sorted(path.name for path in (again.store / "cas").glob("*/*")))
     assert found[0] == found[1]
+
+
+def another_machine(world: World, folder: Path, cache: Cache) -> World:
+    """The same workspace in another folder, with nothing in its cache, and an index that has no wheel."""
+    other = World(folder)
+    other.environment.update(pip_settings(folder / "no-wheels"))
+    for file in (*FILES, "greeting.txt", "small.txt", "louder/BUILD.toml"):
+        other.write(file, (world.root / file).read_bytes())
+    other.environment.update(remote_settings(cache))
+    return other
+
+
+def remote_settings(cache: Cache) -> dict[str, str]:
+    return {"MLCBUILD_REMOTE": cache.address, "MLCBUILD_REMOTE_ROLE": "read-write"}
+
+
+def test_an_empty_machine_hits_everything_at_a_remote_and_fetches_no_wheel(
+    world: World, wheels: Path, tmp_path: Path
+) -> None:
+    unpacked = random.Random(1).randbytes(40_000)  # more than what travels inside of results
+    file, lock = write_wheel(wheels, "loud", "1.0", {**LOUD, "loud/table.bin": unpacked})
+    world.write("small.txt", lock)
+    wheel = file.read_bytes()
+    with running() as cache:
+        world.environment.update(remote_settings(cache))
+        assert world.build().actions == {"executed_local": 3}
+        assert wheel in cache.blobs.values()
+        assert unpacked not in cache.blobs.values(), "the bytes of an environment are no one's but its machine's"
+
+        other = another_machine(world, tmp_path / "other", cache)
+        cache.log.clear()
+        assert other.build().actions == {"remote_hits": 3}
+        assert shouted(other) == "HELLO!"
+        assert json.loads(other.output("small/environment.json").read_text())["distributions"][0]["name"] == "loud"
+        here = [path.read_bytes() for path in (other.store / "cas").glob("*/*")]
+        assert wheel not in here
+        assert unpacked not in here
+        assert other.build().actions == {"up_to_date": 3}
+
+        # What has to run there has the environment made there, of the remote's wheel.
+        other.write("greeting.txt", "hi")
+        assert other.build().actions == {"up_to_date": 1, "executed_local": 2}
+        assert shouted(other) == "HI!"
+        other.write("greeting.txt", "hey")
+        assert other.build().actions == {"up_to_date": 2, "executed_local": 1}, "once for all"
+        assert other.verify() > 0
+
+
+def test_pull_brings_what_others_built_without_the_environment(world: World, tmp_path: Path) -> None:
+    with running() as cache:
+        assert world.build().code == 0, "without a remote"
+        pushed = world.mlcbuild("cache", "push", "//:greeting", **remote_settings(cache))
+        assert pushed.code == 0, pushed.err
+        assert b"def loud(text):\n    return text.upper()\n" not in cache.blobs.values()
+        other = another_machine(world, tmp_path / "other", cache)
+        pulled = other.mlcbuild("cache", "pull", "//:greeting")
+        assert pulled.code == 0, pulled.err
+        del other.environment["MLCBUILD_REMOTE"]
+        assert other.build("//:greeting").actions == {"disk_hits": 3}
+        assert shouted(other) == "HELLO!"
 
 
 def test_an_environment_has_nothing_of_the_users_python(world: World) -> None:

@@ -6,17 +6,20 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from mlcbuild.cache import reapi
 from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cache.disk import DiskStore
 from mlcbuild.cache.references import ReferenceReader
-from mlcbuild.cache.remote.results import explanation_of
+from mlcbuild.cache.remote.results import blobs_in, explanation_of
 from mlcbuild.cache.store import BlobMissingError
 from mlcbuild.engine.action import Action, CachePolicy, Discovery, ToolCall
 from mlcbuild.engine.action_results import INLINE_BYTES, blobs_of, manifest_of, outputs_of, result_of, stays_here
 from mlcbuild.engine.executor import FileEntry
 from mlcbuild.engine.keys import compute_key, publish, read_key
+from mlcbuild.engine.shared_form import kept_files, shared_files, shared_form
 
 
 def announce(*, discovering: str, manifest: bytes) -> Discovery:
@@ -121,6 +124,72 @@ def test_a_result_says_that_it_is_true_of_its_machine_only(store: DiskStore) -> 
         assert store.missing(explanation_of(key.digest, result, store)) == ()
         named = ReferenceReader(lambda _: None).of_result(key.digest.hash, result.encode())
         assert len(named.key) == 2, "the Action and the breakdown"
+
+
+def test_a_result_that_is_remade_is_whole_in_its_shared_form_without_the_files_of_its_directories(
+    store: DiskStore, tmp_path: Path
+) -> None:
+    made = outputs(store)
+    action = dataclasses.replace(ACTION, cache=CachePolicy.REMADE)
+    key = compute_key(action, (), toolchains={}, implementation="", function=store.function)
+    whole = publish(store, store, key, result_of(action, made, store, worker="w"))
+    assert outputs_of(whole, store) == made
+    assert [directory.path for directory in whole.output_directories] == ["empty", "kernels"], "here it is as any other"
+    kept = [entry.digest for entry in made if "/" not in entry.path]
+    trees = [directory.tree_digest for directory in whole.output_directories]
+    assert kept_files(action, made) == kept
+    assert shared_files(whole, made) == [*kept, *trees]
+
+    sent = reapi.ActionResult.decode(shared_form(whole).encode())
+    assert shared_form(sent) == sent
+    elsewhere = DiskStore(tmp_path / "elsewhere", DigestFunction.BLAKE3)
+    named = set(blobs_in(sent))
+    assert named == {*kept, *trees} == set(shared_files(sent, made))
+    for digest in named:
+        elsewhere.put_bytes(store.read(digest))
+    assert outputs_of(sent, elsewhere) == made
+    elsewhere.put(key.digest, sent)
+    references = ReferenceReader(lambda _: None).of_result(key.digest.hash, sent.encode())
+    assert references.needed() == {digest.hash for digest in named}
+    assert elsewhere.missing(entry.digest for entry in made) == tuple(
+        entry.digest for entry in made if "/" in entry.path
+    )
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    below=st.dictionaries(
+        st.lists(st.sampled_from(["a", "b", "é", "x.py"]), min_size=1, max_size=3).map(tuple),
+        st.tuples(st.binary(max_size=4), st.booleans()),
+    ),
+    named=st.binary(max_size=4),
+)
+def test_a_shared_form_tells_the_files_of_any_directory(
+    store: DiskStore, below: dict[tuple[str, ...], tuple[bytes, bool]], named: bytes
+) -> None:
+    files = {path: each for path, each in below.items() if not any(path[:end] in below for end in range(1, len(path)))}
+    made = [FileEntry(path="out/named", digest=store.put_bytes(named))]
+    made += [
+        FileEntry(path=f"out/d/{'/'.join(path)}", digest=store.put_bytes(data), is_executable=is_executable)
+        for path, (data, is_executable) in files.items()
+    ]
+    entries = tuple(sorted(made))
+    action = dataclasses.replace(
+        ACTION, outputs=("out/d/", "out/named"), manifest="", discoverer=None, cache=CachePolicy.REMADE
+    )
+    whole = result_of(action, entries, store, worker="w")
+    sent = reapi.ActionResult.decode(shared_form(whole).encode())
+    assert outputs_of(sent, store) == outputs_of(whole, store) == entries
+    assert [file.path for file in sent.output_files] == ["out/d", "out/named"]
+    assert not sent.output_directories
+    assert not stays_here(sent)
+
+
+def test_the_shared_form_of_any_other_result_is_itself(store: DiskStore) -> None:
+    for cache in set(CachePolicy) - {CachePolicy.REMADE}:
+        result = result_of(dataclasses.replace(ACTION, cache=cache), outputs(store), store, worker="w")
+        assert shared_form(result) is result
+        assert shared_files(result, outputs(store)) == [entry.digest for entry in outputs(store)]
 
 
 def test_the_listing_of_the_code_is_found_by_the_key_and_moves_with_the_explanation(store: DiskStore) -> None:

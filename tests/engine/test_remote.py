@@ -11,6 +11,7 @@ import pytest
 
 from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.cache.disk import DiskStore
+from mlcbuild.cache.merkle import TreeFile, tree_of
 from mlcbuild.cache.reapi import ActionResult
 from mlcbuild.cache.store import BlobMissingError, LocalBlobStore
 from mlcbuild.engine.action import Action, CachePolicy, SourceArtifact
@@ -218,6 +219,92 @@ def test_equal_bytes_stop_a_rebuild_only_where_they_mean_something(
     workspace.write("a.txt", "hello, you")
     assert workspace.build([make, use], target("//p:t", use.output("out"))).success
     assert workspace.executed() == after
+
+
+UNPACKED = "unpacked " * 1000
+
+
+def remade() -> list[Action]:
+    """Something small, what is unpacked of it, and what needs that."""
+    small = shell("small", "cp in out", [("in", SourceArtifact(path="a.txt"))])
+    unpack = shell(
+        "unpack",
+        f"cat in > list; (cat in; printf '{UNPACKED}') > d/x",
+        [("in", small.output("out"))],
+        ("d/", "list"),
+        cache=CachePolicy.REMADE,
+    )
+    return [small, unpack, use_of("use", unpack), use_of("again", unpack, more="; wc -c < d/x")]
+
+
+def use_of(name: str, unpack: Action, *, more: str = "") -> Action:
+    return shell(name, f"(head -c 5 d/x{more}) > out", [("d/", unpack.output("d/"))])
+
+
+def test_digests_of_what_is_remade_are_shared_and_its_bytes_are_not(tmp_path: Path, remote: SharedFolder) -> None:
+    graph = remade()
+    wanted = target("//p:t", graph[2].output("out"), graph[1].output("list"))
+    first = machine(tmp_path, "first", remote)
+    assert first.build(graph, wanted).success
+    assert remote.bytes_uploaded < len(UNPACKED), "a tree, a list and small files"
+
+    second = machine(tmp_path, "second", remote)
+    result = second.build(graph, wanted)
+    assert set(second.statuses().values()) == {ActionStatus.REMOTE_HIT}
+    assert (second.text("out/p/t/out0"), second.text("out/p/t/out1")) == ("hello", "hello")
+    assert result.bytes_downloaded < len(UNPACKED)
+    second.build(graph, wanted)
+    assert set(second.statuses().values()) == {ActionStatus.UP_TO_DATE}, "also without these bytes"
+    assert second.store.missing([second.store.function.of_bytes(f"hello{UNPACKED}".encode())])
+
+    # What runs there needs the bytes, and so they are made there, once for all.
+    more = use_of("more", graph[1], more="; echo more")
+    wanted = target("//p:u", graph[3].output("out"), more.output("out"))
+    assert second.build([*graph, more], wanted).success
+    assert second.executed() == {"again", "more", "unpack"}
+    causes = [event.cause for event in second.events if isinstance(event, ActionFinished) and event.cause]
+    assert sorted(cause.value for cause in causes) == ["first build", "first build", "remade"]
+    assert second.text("out/p/u/out0") == f"hello{5 + len(UNPACKED)}\n"
+    assert second.build([*graph, more], target("//p:t", graph[2].output("out"))).success
+    assert second.executed() == set()
+
+
+def test_a_target_of_what_is_remade_is_made_where_it_is_wanted(tmp_path: Path, remote: SharedFolder) -> None:
+    graph = remade()
+    machine(tmp_path, "first", remote).build(graph, target("//p:t", graph[1].output("d/")))
+    second = machine(tmp_path, "second", remote)
+    assert second.build(graph, target("//p:t", graph[1].output("d/"))).success
+    assert second.text("out/p/t/out0/x") == f"hello{UNPACKED}"
+    assert second.executed() == {"unpack"}
+
+
+def test_what_is_found_on_the_disk_is_sent_in_its_shared_form(tmp_path: Path, remote: SharedFolder) -> None:
+    graph = remade()
+    wanted = target("//p:t", graph[2].output("out"))
+    first = machine(tmp_path, "first", remote)
+    first.remote = None
+    first.driver = first.new_driver()
+    first.build(graph, wanted)
+    first.remote, remote.sends_what_was_found = remote, True
+    first.driver = first.new_driver()
+    first.build(graph, wanted)
+    assert 0 < remote.bytes_uploaded < len(UNPACKED)
+    second = machine(tmp_path, "second", remote)
+    second.build(graph, wanted)
+    assert set(second.statuses().values()) == {ActionStatus.REMOTE_HIT}
+
+
+def test_without_the_list_of_its_files_a_result_that_is_remade_is_none(tmp_path: Path, remote: SharedFolder) -> None:
+    graph = remade()
+    wanted = target("//p:t", graph[2].output("out"))
+    first = machine(tmp_path, "first", remote)
+    first.build(graph, wanted)
+    function = first.store.function
+    listed = tree_of([TreeFile("x", function.of_bytes(f"hello{UNPACKED}".encode()))], function)
+    remote.lose(listed.encode())
+    second = machine(tmp_path, "second", remote)
+    assert second.build(graph, wanted).success
+    assert second.executed() == {"unpack"}
 
 
 def test_a_remote_that_wants_it_is_sent_what_was_found_on_the_disk(tmp_path: Path, remote: SharedFolder) -> None:

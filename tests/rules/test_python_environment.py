@@ -76,7 +76,7 @@ def test_each_wheel_is_a_pinned_file_and_the_environment_stays_on_its_machine(tm
         (("out/two-2.whl",), DIGEST, (("package", "two"), ("version", "2"))),
     ]
     unpack = action(analysis, "UnpackEnvironment")
-    assert unpack.cache is CachePolicy.LOCAL
+    assert unpack.cache is CachePolicy.REMADE
     assert unpack.toolchains == ("python",)
     assert [each.path for each in unpack.inputs] == ["in/wheels/one-1.0.whl", "in/wheels/two-2.whl"]
     found = analysis.targets[Label("", "made")].provided(EnvironmentInfo)

@@ -39,6 +39,7 @@ from mlcbuild.cli.settings.remote import ResolvedRemote
 from mlcbuild.cli.workspace.opening import OpenWorkspace
 from mlcbuild.engine.action_results import outputs_of, stays_here
 from mlcbuild.engine.result_collector import CollectedResults
+from mlcbuild.engine.shared_form import shared_files, shared_form
 from mlcbuild.errors import CacheError, UsageError
 from mlcbuild.figures import byte_count
 
@@ -198,20 +199,20 @@ def _send(source: _Source, check: Check, show: Callable[[int], object]) -> _Coun
             counts.not_whole += not is_there
             continue
         # The signature covers the result as it is sent.
-        if check(key, with_contents(result, store)):
+        if check(key, with_contents(shared_form(result), store)):
             counts.unsigned += 1
             continue
         wait_until(lambda: cache.sending < _MOST_WAITING, lambda number=number: show(number - cache.sending))  # type: ignore[misc]
-        cache.send(key, result, outputs, store)
+        cache.send(key, shared_form(result), outputs, store)
         counts.given += 1
     wait_until(lambda: not cache.sending, lambda: show(len(source.keys) - cache.sending))
     return counts
 
 
 def _blobs_of(result: ActionResult, store: DiskStore) -> tuple[Digest, ...] | None:
-    """All blobs of a result, including those within Trees; None if the store lacks one."""
+    """The blobs of a result to send, including those within Trees, but not what is remade; None if one is not here."""
     try:
-        outputs = [entry.digest for entry in outputs_of(result, store)]
+        outputs = shared_files(result, outputs_of(result, store))
     except (ValueError, CacheError):
         return None
     return None if store.missing([*outputs, *blobs_in(result)]) else tuple(outputs)

@@ -15,6 +15,7 @@ _REASONS = {
     Cause.CHANGED: "changed since the last build here",
     Cause.NO_RESULT: "unchanged, but no cache has its result any more",
     Cause.OUTPUTS_GONE: "the files of its result are no longer in any cache",
+    Cause.REMADE: "no cache keeps the files of its result, and they are not here",
     Cause.NEVER_CACHED: "its result is never kept, so it runs in every build",
 }
 

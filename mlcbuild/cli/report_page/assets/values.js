@@ -20,6 +20,7 @@ const CAUSES = {
   changed: "Its inputs, its command or its code changed.",
   "no result": "Nothing changed since it was built here, but no cache has the result any more.",
   "outputs gone": "It had a result, but no store has its files any more.",
+  remade: "Its result is known, and its files are made again on each machine that needs them.",
   asked: "The command asked for it, as --recache does.",
   "never cached": "It is a measurement, whose result is not kept.",
 };
