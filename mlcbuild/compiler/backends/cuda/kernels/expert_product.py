@@ -53,7 +53,7 @@ def _launch(product: ExpertProduct, each: int) -> None:
     with (
         T.thread_binding(0, tirx.floordiv(product.rows + each - 1, each), thread="blockIdx.y") as part,
         T.thread_binding(0, -(-product.n // height), thread="blockIdx.x") as block,
-        T.thread_binding(0, few_vectors.WARPS, thread="threadIdx.y") as warp,
+        T.thread_binding(0, few_vectors.FewShape.warps, thread="threadIdx.y") as warp,
         T.thread_binding(0, few_vectors.WARP, thread="threadIdx.x") as lane,
     ):
         if each == 1:
@@ -96,4 +96,5 @@ def _run(
     """A block's part of the product of `length` rows from `row` on. A thread reads one of these rows alone."""
     own = T.bind(product.source(row + tirx.min(lane // 4, length - 1)))
     run = dataclasses.replace(product.run(row, length), source=own)
-    few_vectors.multiply_tiles(run, tiles, first, warp, lane)
+    shape = few_vectors.FewShape(tiles=tiles)
+    few_vectors.multiply_tiles(run, shape, first, warp, lane)

@@ -6,6 +6,9 @@ are the columns of what the tensor core computes, eight at a time, so integers a
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
 import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
@@ -19,71 +22,156 @@ MOST = 8  # vectors that a tensor core takes at a time
 SIZES = (MOST, 2 * MOST)  # vectors of a kernel
 ROWS = 16
 WARP = 32
-WARPS = 8
 
 
-def multiply_few(product: MatrixProduct, *, vectors: int = MOST) -> None:
-    """The kernel's body, for at most `vectors` vectors, one of `SIZES`."""
+@dataclass(frozen=True, kw_only=True)
+class FewShape:
+    """How the work is shared: `warps` of a block, `tiles` of 16 rows that it has, and `ahead`, the number of steps that
+    are asked for before the first is used."""
+
+    warps: int = 8
+    tiles: int = 1
+    ahead: int = 2
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.warps <= 32 or self.tiles < 1 or self.ahead < 1:
+            raise ValueError(f"no way to share the work: {self}")
+
+
+def shape_for(product: MatrixProduct, vectors: int) -> FewShape:
     # More vectors are read again by fewer blocks: what was fastest on an H200 (docs/cuda.md).
-    tiles = 2 * vectors // MOST if product.n >= 1 << 13 else 1
+    return FewShape(tiles=2 * vectors // MOST if product.n >= 1 << 13 else 1)
+
+
+def multiply_few(product: MatrixProduct, shape: FewShape, *, vectors: int = MOST, early: bool = False) -> None:
+    """The kernel's body, for at most `vectors` vectors, one of `SIZES`. With `early` the first words of the matrix,
+    which no kernel before this one has made, are asked for before the kernels that make the vectors have ended."""
+    rows = ROWS * shape.tiles
     with (
-        T.thread_binding(0, -(-product.n // (ROWS * tiles)), thread="blockIdx.x") as block,
-        T.thread_binding(0, WARPS, thread="threadIdx.y") as warp,
+        T.thread_binding(0, -(-product.n // rows), thread="blockIdx.x") as block,
+        T.thread_binding(0, shape.warps, thread="threadIdx.y") as warp,
         T.thread_binding(0, WARP, thread="threadIdx.x") as lane,
     ):
-        multiply_tiles(product, tiles, block * (ROWS * tiles), warp, lane, vectors=vectors)
+        multiply_tiles(product, shape, block * rows, warp, lane, vectors=vectors, early=early)
 
 
 def multiply_tiles(
     product: MatrixProduct,
-    tiles: int,
+    shape: FewShape,
     first: Expression,
     warp: Expression,
     lane: Expression,
     *,
     vectors: int = MOST,
+    early: bool = False,
 ) -> None:
     """What a thread does for a block's tiles of the matrix, from its row `first` on, with at most `vectors` vectors."""
-    eights = vectors // MOST
-    g, t = T.bind(lane // 4), T.bind(lane % 4)
-    sums = T.alloc_buffer((eights * tiles * 4,), "float32", scope="local")
-    gpu.fill(sums, T.float32(0), eights * tiles * 4)
-    matrix = operands.MatrixRows(product, tiles * 2)
-    low = T.alloc_buffer((4,), "uint32", scope="local")
-    high = T.alloc_buffer((4,), "uint32", scope="local")
-    x = T.alloc_buffer((eights * operands.WORDS * 4,), "uint32", scope="local")
-    steps = operands.steps(product)
-    with T.serial(0, -(-steps // WARPS)) as turn:
-        step = turn * WARPS + warp
-        with gpu.when(step < steps):
-            group = T.bind(step * 4 + t)
-            with gpu.unrolled(tiles * 2) as slot:
-                there = operands.limited(first + slot * 8 + g, product.n, whole=product.n % (ROWS * tiles) == 0)
-                matrix.read(slot, there, group)
-            gpu.fill(x, T.uint32(0), eights * operands.WORDS * 4)
-            for eight in range(eights):
-                vector = eight * MOST + g
-                with (
-                    gpu.when(tirx.all(vector < product.rows, group < product.k // operands.WIDTH)),
-                    gpu.unrolled(operands.WORDS) as word,
-                ):
-                    to = gpu.at(x, (eight * operands.WORDS + word) * 4)
-                    operands.read_vector_word(product, to, vector, group * operands.WIDTH + word * 8)
-            with gpu.unrolled(tiles) as tile, gpu.unrolled(operands.WORDS) as word:
-                matrix.word(tile * 2, word, low)
-                matrix.word(tile * 2 + 1, word, high)
-                for eight in range(eights):
-                    _multiply(sums, (eight * tiles + tile) * 4, low, high, x, (eight * operands.WORDS + word) * 4)
-    _finish(product, tiles, first, warp, lane, sums, vectors=vectors)
+    _Block(product, shape, first, warp, lane, vectors=vectors, early=early).run()
 
 
-def _multiply(sums: Buffer, place: Expression, low: Buffer, high: Buffer, x: Buffer, begin: Expression) -> None:
-    operands.multiply(sums, place, low, high, lambda pair: x[begin + pair])
+class _Block:
+    """A thread of a block. `g` and `t` are its places in what the tensor core takes and gives."""
+
+    def __init__(
+        self,
+        product: MatrixProduct,
+        shape: FewShape,
+        first: Expression,
+        warp: Expression,
+        lane: Expression,
+        *,
+        vectors: int,
+        early: bool,
+    ) -> None:
+        self.product = product
+        self.shape = shape
+        self.first = first
+        self.warp = warp
+        self.lane = lane
+        self.vectors = vectors
+        self.eights = vectors // MOST
+        self.early = early
+        self.g, self.t = T.bind(lane // 4), T.bind(lane % 4)
+        self.steps = operands.steps(product)
+        self.turns = -(-self.steps // shape.warps)
+        ahead = min(shape.ahead, self.turns)
+        self.matrices = [operands.MatrixRows(product, shape.tiles * 2) for _ in range(ahead)]
+        self.x_registers = self.eights * operands.WORDS * 4
+        self.x = T.alloc_buffer((ahead * self.x_registers,), "uint32", scope="local")
+        self.sums = T.alloc_buffer((self.eights * shape.tiles * 4,), "float32", scope="local")
+
+    def run(self) -> None:
+        gpu.fill(self.sums, T.float32(0), self.eights * self.shape.tiles * 4)
+        ahead = len(self.matrices)
+        for number in range(ahead):
+            with self.where_there_is(number):
+                self.read_matrix(number, number)
+        if self.early:
+            gpu.wait_for_inputs()
+        for number in range(ahead):
+            with self.where_there_is(number):
+                self.read_vectors(number, number)
+        with T.serial(0, -(-self.turns // ahead)) as round_:
+            for number in range(ahead):
+                turn = round_ * ahead + number
+                with self.where_there_is(turn):
+                    self.multiply(number)
+                if self.turns > ahead:
+                    with self.where_there_is(turn + ahead):
+                        self.read_matrix(number, turn + ahead)
+                        self.read_vectors(number, turn + ahead)
+        _finish(self.product, self.shape, self.first, self.warp, self.lane, self.sums, vectors=self.vectors)
+
+    def step(self, turn: Expression | int) -> Expression:
+        return turn * self.shape.warps + self.warp
+
+    def where_there_is(self, turn: Expression | int) -> AbstractContextManager[None]:
+        if isinstance(turn, int) and (turn + 1) * self.shape.warps <= self.steps:
+            return nullcontext()
+        return gpu.when(self.step(turn) < self.steps)
+
+    def read_matrix(self, number: int, turn: Expression | int) -> None:
+        """Asks for a step's part of all rows."""
+        product, tiles = self.product, self.shape.tiles
+        group = self.step(turn) * 4 + self.t
+        with gpu.unrolled(tiles * 2) as slot:
+            row = operands.limited(
+                self.first + slot * 8 + self.g, product.n, whole=product.n % (ROWS * tiles) == 0
+            )
+            self.matrices[number].read(slot, row, group)
+
+    def read_vectors(self, number: int, turn: Expression | int) -> None:
+        """Asks for a step's part of all vectors; of those behind the last there are zeros."""
+        product = self.product
+        group = self.step(turn) * 4 + self.t
+        gpu.fill(self.x, T.uint32(0), self.x_registers, first=number * self.x_registers)
+        for eight in range(self.eights):
+            vector = eight * MOST + self.g
+            with (
+                gpu.when(tirx.all(vector < product.rows, group < product.k // operands.WIDTH)),
+                gpu.unrolled(operands.WORDS) as word,
+            ):
+                to = gpu.at(self.x, number * self.x_registers + (eight * operands.WORDS + word) * 4)
+                operands.read_vector_word(product, to, vector, group * operands.WIDTH + word * 8)
+
+    def multiply(self, number: int) -> None:
+        tiles = self.shape.tiles
+        low = T.alloc_buffer((4,), "uint32", scope="local")
+        high = T.alloc_buffer((4,), "uint32", scope="local")
+        matrix, first = self.matrices[number], number * self.x_registers
+        with gpu.unrolled(tiles) as tile, gpu.unrolled(operands.WORDS) as word:
+            matrix.word(tile * 2, word, low)
+            matrix.word(tile * 2 + 1, word, high)
+            for eight in range(self.eights):
+                begin = first + (eight * operands.WORDS + word) * 4
+                operands.multiply(
+                    self.sums, (eight * tiles + tile) * 4, low, high, lambda pair, begin=begin: self.x[begin + pair]
+                )
 
 
 def _finish(
     product: MatrixProduct,
-    tiles: int,
+    shape: FewShape,
     first: Expression,
     warp: Expression,
     lane: Expression,
@@ -92,25 +180,28 @@ def _finish(
     vectors: int,
 ) -> None:
     """Adds up what the warps have, and stores the results."""
+    tiles, warps = shape.tiles, shape.warps
     rows = ROWS * tiles
     size = vectors * rows
-    shared = T.alloc_buffer((WARPS * size,), "float32", scope="shared")
+    shared = T.alloc_buffer((warps * size,), "float32", scope="shared")
     with gpu.unrolled(tiles) as tile:
         for number in range(vectors // MOST * 4):
             eight, place = divmod(number, 4)
             column, row = eight * MOST + lane % 4 * 2 + place % 2, tile * ROWS + place // 2 * 8 + lane // 4
             store(shared, sums[(eight * tiles + tile) * 4 + place], warp * size + column * rows + row)
     gpu.synchronize()
-    for begin in range(0, size, WARPS * WARP):
-        _store(product, rows, first, begin + warp * WARP + lane, shared, size)
+    for begin in range(0, size, warps * WARP):
+        _store(product, warps, rows, first, begin + warp * WARP + lane, shared, size)
 
 
-def _store(product: MatrixProduct, rows: int, first: Expression, place: Expression, shared: Buffer, size: int) -> None:
+def _store(
+    product: MatrixProduct, warps: int, rows: int, first: Expression, place: Expression, shared: Buffer, size: int
+) -> None:
     """What the warps have for one place of the results, vector by vector, in all."""
     column, row = tirx.floordiv(place, rows), tirx.floormod(place, rows)
     within = tirx.all(column < product.rows, place < size)
     if product.n % rows:
         within = tirx.all(within, first + row < product.n)
     with gpu.when(within):
-        total = gpu.total(WARPS, lambda other: shared[other * size + place])
+        total = gpu.total(warps, lambda other: shared[other * size + place])
         store_result(product, total, row=column, n=first + row)

@@ -97,7 +97,12 @@ def _ways(matched: _Matched, shape: ProductShape) -> list[_Way]:
     product = matched.product
     early = dependent_launch.begins_early(matched.architecture)
     ways = [
-        _Way(most=vectors, body=partial(few_vectors.multiply_few, product, vectors=vectors))
+        _Way(
+            most=vectors,
+            body=partial(
+                few_vectors.multiply_few, product, few_vectors.shape_for(product, vectors), vectors=vectors, early=early
+            ),
+        )
         for vectors in few_vectors.SIZES
     ]
     if gemv.fits(product):
