@@ -113,7 +113,10 @@ def _candidates(func: Any) -> Iterator[tuple[str, Any]]:
         shape = gemv.GemvShape(warps=warps, tiles=tiles, ahead=ahead)
         body = statement(lambda shape=shape: gemv.multiply_one(product, shape))  # type: ignore[misc]
         yield f"w{warps}t{tiles}a{ahead}", replace_body(product.func, body)
-    yield "few", replace_body(product.func, statement(lambda: few_vectors.multiply_few(product)))
+    yield (
+        "few",
+        replace_body(product.func, statement(lambda: few_vectors.multiply_few(product, few_vectors.FewShape()))),
+    )
     original = instructions.load_once
     instructions.load_once = instructions.load16  # through the first cache
     try:

@@ -51,12 +51,14 @@ def packed_product(
     bits: int = 4,
     group: int = 32,
     residual: bool = False,
+    gated: bool = False,
     batch_first: bool = False,
     by_columns: bool = False,
 ) -> tirx.PrimFunc:
     """x (1, rows, k) times a packed matrix (n, k) → (1, rows, n), as fusion leaves it: restored, turned, multiplied.
 
-    `rows` None is a size known at run time; `residual` adds an array of the result's shape; `batch_first` has x and
+    `rows` None is a size known at run time; `residual` adds an array of the result's shape; `gated` makes n / 2 columns
+    of it, silu of the first half times the second; `batch_first` has x and
     the result as (rows, 1, ..); words and scales that are `by_columns` have n as their last axis.
     """
     out = out_dtype or dtype
@@ -84,6 +86,8 @@ def packed_product(
         name="matmul",
     )
     arguments = [x, words, scales]
+    if gated:
+        return te.create_prim_func([*arguments, _gated(product, shape(tirx.IntImm("int64", n // 2)), n // 2, dtype)])
     if not residual:
         return te.create_prim_func([*arguments, product])
     other = te.placeholder(shape(columns), out, name="other")
@@ -91,8 +95,8 @@ def packed_product(
     return te.create_prim_func([*arguments, other, total])
 
 
-def plain_product(n: int, k: int, rows: int | None, *, dtype: str = "float32") -> tirx.PrimFunc:
-    """x (1, rows, k) times a matrix (n, k) → (1, rows, n)."""
+def plain_product(n: int, k: int, rows: int | None, *, dtype: str = "float32", gated: bool = False) -> tirx.PrimFunc:
+    """x (1, rows, k) times a matrix (n, k) → (1, rows, n), or `gated` as in `packed_product`."""
     count, columns, places = _size(rows), tirx.IntImm("int64", n), tirx.IntImm("int64", k)
     one = tirx.IntImm("int64", 1)
     x = te.placeholder((one, count, places), dtype, name="x")
@@ -101,7 +105,28 @@ def plain_product(n: int, k: int, rows: int | None, *, dtype: str = "float32") -
     product = te.compute(
         (one, count, columns), lambda a, b, j: te.sum(x[a, b, axis] * matrix[j, axis], axis=axis), name="matmul"
     )
+    if gated:
+        return te.create_prim_func([x, matrix, _gated(product, (one, count, n // 2), n // 2, dtype)])
     return te.create_prim_func([x, matrix, product])
+
+
+def _gated(product: te.Tensor, shape: tuple[Any, ...], half: int, dtype: str) -> te.Tensor:
+    rounded = te.compute(product.shape, lambda a, b, j: product[a, b, j].astype(dtype), name="cast")
+    gate = te.compute(shape, lambda a, b, j: rounded[a, b, j], name="gate")
+    up = te.compute(shape, lambda a, b, j: rounded[a, b, j + half], name="up")
+    one = tirx.const(1, "float32")
+
+    def element(a: Any, b: Any, j: Any) -> Any:
+        value = gate[a, b, j].astype("float32")
+        return (value / (one + tirx.exp(-value))).astype(dtype) * up[a, b, j]
+
+    return te.compute(shape, element, name="silu_multiply")
+
+
+def silu_gated(product: Array) -> Array:
+    """What a `gated` product stores of (…, n) numbers."""
+    gate, up = np.split(product, 2, axis=-1)
+    return np.asarray(gate / (1 + np.exp(-gate)) * up)
 
 
 def _size(rows: int | None) -> Any:

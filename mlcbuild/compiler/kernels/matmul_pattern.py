@@ -11,6 +11,7 @@ or of words and scales that have their two axes exchanged; or is computed of sto
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,10 +42,14 @@ class PackedMatrix:
 
 @dataclass(frozen=True, kw_only=True)
 class Epilogue:
-    """An element-wise block that reads the product, and what its axes are: the row, the column n, or one place."""
+    """An element-wise block that reads the product, and what its axes are: the row, the column n, or one place.
+
+    A `gated` one reads two elements for each of its own: at n, and half of all columns further.
+    """
 
     block: s_tir.SBlock
     axes: tuple[str, ...]
+    gated: bool = False
 
     def at(self, row: Expression, n: Expression) -> tirx.Stmt:
         """The block, for one element of the product."""
@@ -80,8 +85,8 @@ class MatrixProduct:
         return [*(row if index is None else index for index in self.output_indices), n]
 
 
-def match_matrix_product(func: tirx.PrimFunc) -> MatrixProduct | None:
-    """The product in `func`, if it holds one, with at most one element-wise block after it."""
+def match_matrix_product(func: tirx.PrimFunc, *, gated: bool = False) -> MatrixProduct | None:
+    """The product in `func`, if it holds one, with at most one element-wise block after it, which may be `gated`."""
     inlined = inline_all(func)
     blocks = None if inlined is None else plain_blocks(inlined)
     if inlined is None or blocks is None:
@@ -92,25 +97,73 @@ def match_matrix_product(func: tirx.PrimFunc) -> MatrixProduct | None:
     if product is None or len(blocks) == 1:
         return product
     epilogue = _match_epilogue(product, blocks[1])
+    if epilogue is None and gated:
+        epilogue = _match_gated_epilogue(product, blocks[1])
     return None if epilogue is None else dataclasses.replace(product, epilogue=epilogue)
 
 
 def _match_epilogue(product: MatrixProduct, block: s_tir.SBlock) -> Epilogue | None:
     """The block's axes, where it reads the product at one place that its axes are the coordinates of."""
-    if any(axis.iter_type != tirx.IterVar.DataPar for axis in block.iter_vars) or block.init is not None:
+    if not _is_elementwise(block):
         return None
     regions = [read.region for read in block.reads if read.source.same_as(product.output)]
     if len(regions) != 1 or not all(_is_one(place.extent) for place in regions[0]):
         return None
+    axes = _axes_of(product, block, [place.min for place in regions[0]])
+    return None if axes is None else Epilogue(block=block, axes=axes)
+
+
+def _match_gated_epilogue(product: MatrixProduct, block: s_tir.SBlock) -> Epilogue | None:
+    """The block's axes, where it stores one element, and reads the product at the place that its axes are the
+    coordinates of, and half of all columns further."""
+    if not _is_elementwise(block) or not isinstance(block.body, tirx.BufferStore):
+        return None
+    half, places = product.n // 2, [load.indices for load in loads_of(block.body.value, product.output)]
+    first = next((list(place) for place in places if isinstance(place[-1], tirx.Var)), None)
+    if first is None or not all(_is_at(place, first, half) for place in places):
+        return None
+    axes = _axes_of(product, block, first)
+    columns = [axis.dom.extent for axis, name in zip(block.iter_vars, axes or (), strict=False) if name == "n"]
+    if axes is None or product.n % 2 or not (isinstance(columns[0], tirx.IntImm) and int(columns[0]) == half):
+        return None
+    return Epilogue(block=block, axes=axes, gated=True)
+
+
+def _is_elementwise(block: s_tir.SBlock) -> bool:
+    return block.init is None and all(axis.iter_type == tirx.IterVar.DataPar for axis in block.iter_vars)
+
+
+def _is_at(place: Sequence[Expression], first: Sequence[Expression], half: int) -> bool:
+    """Whether a place is the first, or `half` further."""
+    same = all(tvm_ffi.structural_equal(one, other) for one, other in zip(place[:-1], first[:-1], strict=True))
+    last = place[-1]
+    return same and (last.same_as(first[-1]) or _operand(last, tirx.Add, first[-1]) == half)
+
+
+def loads_of(expression: Expression, buffer: tirx.Var) -> list[tvm.ir.TensorLoad]:
+    """What an expression reads of a buffer."""
+    loads: list[tvm.ir.TensorLoad] = []
+
+    def look(load: tvm.ir.TensorLoad) -> tvm.ir.TensorLoad:
+        if load.source.same_as(buffer):
+            loads.append(load)
+        return load
+
+    tvm_ffi.structural_map(expression, (tvm.ir.TensorLoad, look))
+    return loads
+
+
+def _axes_of(product: MatrixProduct, block: s_tir.SBlock, place: Sequence[Expression]) -> tuple[str, ...] | None:
+    """What the axes of a block are that reads the product at a place of which they are the coordinates."""
     names = ["row" if index is None else "" for index in product.output_indices] + ["n"]
     axes: list[str] = []
     for axis in block.iter_vars:
-        at = [name for name, place in zip(names, regions[0], strict=True) if name and place.min.same_as(axis.var)]
+        at = [name for name, index in zip(names, place, strict=True) if name and index.same_as(axis.var)]
         if len(at) > 1 or (not at and not _is_one(axis.dom.extent)):
             return None
         axes.append(at[0] if at else "")
     expected = sorted(name for name in names if name)
-    return Epilogue(block=block, axes=tuple(axes)) if sorted(filter(None, axes)) == expected else None
+    return tuple(axes) if sorted(filter(None, axes)) == expected else None
 
 
 def _match_block(func: tirx.PrimFunc, block: s_tir.SBlock) -> MatrixProduct | None:

@@ -12,6 +12,7 @@ from tvm import relax, tirx
 from mlcbuild.compiler.kernel_description import KernelDescription, Size
 from mlcbuild.compiler.passes.rewriting import is_operator
 
+GATED = "gated"  # in the names of products whose result has half as many columns as the matrix has rows
 _CALLS = ("relax.call_tir", "relax.call_tir_inplace")
 _LETTERS = "nmklpqrstuvw"
 # Parts of names that say nothing to a reader: how a kernel came to be, and conversions at its end.
@@ -135,7 +136,10 @@ class _Walk:
                 letters.shape_of(argument.ty) for argument, origins in zip(arguments, read, strict=True) if not origins
             ]
             columns = [sizes[-1] for sizes in vectors if len(sizes) == len(shape) and sizes[:-1] == shape[:-1]]
-            use.matrix = (shape[-1], columns[0]) if columns else ()
+            rows = shape[-1]
+            if GATED in name.split("_") and isinstance(rows, int):
+                rows *= 2
+            use.matrix = (rows, columns[0]) if columns else ()
 
 
 class _Letters:

@@ -12,7 +12,7 @@ import tvm
 from tvm import relax
 
 from mlcbuild.compiler.kernel_attributes import RESTORES_WEIGHTS
-from mlcbuild.compiler.passes.rewriting import callee, finish, rewrite_dataflow
+from mlcbuild.compiler.passes.rewriting import callee, finish, group_of_two, rewrite_dataflow
 
 
 def fuse_dequantize(module: tvm.IRModule) -> tvm.IRModule:
@@ -61,27 +61,6 @@ class _Fuser:
         key = (str(restoring.args[0].name_hint), str(reading.args[0].name_hint), place)
         if key not in self.groups:
             self.groups[key] = self.builder.add_func(
-                _group(restoring, reading, stored, arguments, place), f"fused_{key[0]}_{key[1]}"
+                group_of_two(restoring, reading, place), f"fused_{key[0]}_{key[1]}"
             )
         return relax.Call(self.groups[key], passed)
-
-
-def _group(
-    restoring: relax.Call,
-    reading: relax.Call,
-    stored: list[relax.Expr],
-    arguments: list[relax.Expr],
-    place: int,
-) -> relax.Function:
-    """A private function of the two calls that FuseTIR makes one kernel of."""
-    builder = relax.BlockBuilder()
-    inner = [relax.Var(f"stored{index}", value.ty) for index, value in enumerate(stored)]
-    outer = [relax.Var(f"argument{index}", value.ty) for index, value in enumerate(arguments)]
-    others = [variable for index, variable in enumerate(outer) if index != place]
-    with builder.function("group", [*inner, *others], attrs={"Primitive": True}, private=True):
-        with builder.dataflow():
-            matrix = builder.emit(relax.call_tir(restoring.args[0], inner, out_ty=restoring.ty))
-            values = [matrix if index == place else variable for index, variable in enumerate(outer)]
-            result = builder.emit_output(relax.call_tir(reading.args[0], values, out_ty=reading.ty))
-        builder.emit_func_output(result)
-    return relax.utils.copy_with_new_vars(builder.get()["group"])

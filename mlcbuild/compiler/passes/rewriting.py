@@ -51,3 +51,21 @@ def callee(expression: relax.Expr) -> tvm.ir.GlobalVar | None:
 def is_operator(expression: relax.Expr, name: str) -> bool:
     """Whether the expression is a call of the operator of that name, for example `relax.matmul`."""
     return isinstance(expression, relax.Call) and isinstance(expression.op, tvm.ir.Op) and expression.op.name == name
+
+
+def group_of_two(first: relax.Call, second: relax.Call, place: int) -> relax.Function:
+    """A private function of two calls of kernels, that FuseTIR makes one kernel of: the second takes the result of the
+    first as its argument at `place`. Its parameters are the first's arguments, and the others of the second."""
+    builder = relax.BlockBuilder()
+    given = [
+        [relax.Var(f"argument{index}", value.ty) for index, value in enumerate(call.args[1].fields)]
+        for call in (first, second)
+    ]
+    others = [variable for index, variable in enumerate(given[1]) if index != place]
+    with builder.function("group", [*given[0], *others], attrs={"Primitive": True}, private=True):
+        with builder.dataflow():
+            made = builder.emit(relax.call_tir(first.args[0], given[0], out_ty=first.ty))
+            values = [made if index == place else variable for index, variable in enumerate(given[1])]
+            result = builder.emit_output(relax.call_tir(second.args[0], values, out_ty=second.ty))
+        builder.emit_func_output(result)
+    return relax.utils.copy_with_new_vars(builder.get()["group"])

@@ -218,6 +218,7 @@ static inline void mlcbuild_load_once(void* to, const void* source) { memcpy(to,
 static inline void mlcbuild_load16(void* to, const void* source) { memcpy(to, source, 16); }
 static inline void mlcbuild_load8(void* to, const void* source) { memcpy(to, source, 8); }
 static inline void mlcbuild_load4(void* to, const void* source) { memcpy(to, source, 4); }
+static inline void mlcbuild_load_constant4(void* to, const void* source) { memcpy(to, source, 4); }
 static inline void mlcbuild_load_twice(void* to, const void* source) {
   memcpy(to, source, 2);
   memcpy((char*)to + 2, source, 2);
@@ -269,12 +270,13 @@ static void mlcbuild_multiply_accumulate(void* sums, unsigned a0, unsigned a1, u
 
 // A block of a cluster computes what the others would, too, and so finds all sums in its own memory.
 template <typename Weight>
-static void multiply_tile(int count, void* sums, const void* vectors, int vectors_left, int rows_left, int k,
-                          Weight weight) {
+static void multiply_tile(int count, void* sums, const void* vectors, int vectors_left, int rows_left, int half_apart,
+                          int k, Weight weight) {
   int thread = threadIdx.y * 32 + threadIdx.x, g = threadIdx.x / 4, t = threadIdx.x % 4;
   for (int i = 0; i < count / 2; ++i) {
     int vector = i / 4 * 8 + t * 2 + i % 2, row = thread / 32 * 16 + g + i / 2 % 2 * 8;
     if (vector >= vectors_left || row >= rows_left) continue;
+    if (half_apart) row = row / 16 * 8 + row % 8 + row / 8 % 2 * half_apart;
     float total = 0;
     for (int j = 0; j < k; ++j) total += (float)weight(row * k + j) * (float)((const half*)vectors)[(long)vector * k + j];
     ((float*)sums)[i] += total;
@@ -297,16 +299,16 @@ static void lay_sums_out(int count, const void* sums, void* shared, int stride) 
 #define EMULATED_TILE(count, stages)                                                                     \
   static void mlcbuild_multiply_tile_packed_##count##_2_##stages(                                        \
       void* sums, void*, const void* vectors, const void* words, const void* scales, int vectors_left,   \
-      int rows_left, int, int, int k, int offset) {                                                      \
-    multiply_tile(count, sums, vectors, vectors_left, rows_left, k, [&](int place) {                     \
+      int rows_left, int half_apart, int, int, int k, int offset) {                                      \
+    multiply_tile(count, sums, vectors, vectors_left, rows_left, half_apart, k, [&](int place) {         \
       half whole = (half)((int)(((const unsigned*)words)[place / 8] >> place % 8 * 4 & 15) - offset);    \
       return (half)(whole * ((const half*)scales)[place / 32]);                                          \
     });                                                                                                  \
   }                                                                                                      \
   static void mlcbuild_multiply_tile_halves_##count##_2_##stages(                                        \
-      void* sums, void*, const void* vectors, const void* matrix, int vectors_left, int rows_left, int,  \
-      int, int k) {                                                                                      \
-    multiply_tile(count, sums, vectors, vectors_left, rows_left, k,                                      \
+      void* sums, void*, const void* vectors, const void* matrix, int vectors_left, int rows_left,       \
+      int half_apart, int, int, int k) {                                                                 \
+    multiply_tile(count, sums, vectors, vectors_left, rows_left, half_apart, k,                          \
                   [&](int place) { return ((const half*)matrix)[place]; });                              \
   }                                                                                                      \
   EMULATED_SUMS(count, packed_##count##_2_##stages)                                                      \

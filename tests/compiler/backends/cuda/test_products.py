@@ -16,7 +16,7 @@ from mlcbuild.compiler.kernels.building import replace_body, statement
 from mlcbuild.compiler.kernels.matmul_pattern import match_matrix_product
 from tests.compiler.backends.cuda import cuda_emulation
 from tests.compiler.backends.cuda.cuda_emulation import CUDA_TARGET, run_cuda
-from tests.compiler.kernel_running import packed_arrays, packed_product, plain_product, restored_matrix
+from tests.compiler.kernel_running import packed_arrays, packed_product, plain_product, restored_matrix, silu_gated
 
 TARGET = tvm.target.Target(CUDA_TARGET)
 TARGET_90A = tvm.target.Target({**CUDA_TARGET, "arch": "sm_90a"})
@@ -122,6 +122,33 @@ def test_warpgroups_multiply_tiles_right(tmp_path: Path, n: int, k: int, rows: i
     arrays[-1] = arrays[-1].transpose(order)
     got = run_cuda(scheduled, arrays, tmp_path)[-1]
     np.testing.assert_allclose(got.transpose(order), expected, atol=2e-2, rtol=2e-3)
+
+
+@needs_gxx
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "halves"])
+@pytest.mark.parametrize(
+    ("n", "k", "rows", "target"),
+    [
+        (64, 512, 1, TARGET),
+        (80, 96, 3, TARGET),
+        (144, 256, 11, TARGET),
+        (160, 576, 70, TARGET),
+        (80, 128, 17, TARGET_90A),
+        (272, 192, 70, TARGET_90A),
+    ],
+)
+def test_both_halves_of_a_gated_product_meet(
+    tmp_path: Path, n: int, k: int, rows: int, target: tvm.target.Target, packed: bool
+) -> None:
+    x, words, scales = packed_arrays(n, k, rows, dtype="float16", bits=4, group=32)
+    matrix = restored_matrix(words, scales, bits=4, group=32)
+    func = (packed_product if packed else plain_product)(n, k, None, dtype="float16", gated=True)
+    scheduled = schedule_matmul(func, target)
+    assert scheduled is not None
+    stored = [words, scales] if packed else [matrix.astype(np.float16)]
+    expected = silu_gated(x.astype(np.float64) @ matrix.T)
+    got = run_cuda(scheduled, [x, *stored, np.zeros(expected.shape, "float16")], tmp_path)[-1]
+    np.testing.assert_allclose(got, expected, atol=6e-2, rtol=4e-3)
 
 
 @needs_gxx

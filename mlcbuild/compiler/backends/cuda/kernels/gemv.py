@@ -22,7 +22,7 @@ from tvm import tirx
 
 from mlcbuild.compiler.backends.cuda import architectures, dependent_launch
 from mlcbuild.compiler.backends.cuda.kernels import instructions as gpu
-from mlcbuild.compiler.backends.cuda.kernels.results import store_result
+from mlcbuild.compiler.backends.cuda.kernels import results
 from mlcbuild.compiler.kernels.building import Buffer, Expression, replace_body, statement, store
 from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct, PackedMatrix, match_matrix_product
 from mlcbuild.compiler.kernels.shapes import ShapedRule
@@ -61,7 +61,7 @@ class _Matched:
 def _match(func: tirx.PrimFunc, target: tvm.target.Target) -> _Matched | None:
     """None unless `func` is a matrix of four-bit integers in groups of 32 times one vector of halves, with at most
     element-wise blocks after it, for an architecture whose tensor cores multiply 16 × 8 × 16 halves."""
-    product = match_matrix_product(func)
+    product = match_matrix_product(func, gated=True)
     architecture = str(target.attrs["arch"])
     if product is None or product.rows != 1 or not fits(product) or not architectures.has_mma_m16n8k16(architecture):
         return None
@@ -169,6 +169,7 @@ class _Block:
             row = self.first + slot * 8 + self.row
             if self.product.n % (ROWS * self.shape.tiles):
                 row = T.min(row, self.product.n - 1)
+            row = results.matrix_row(self.product, row)
             place = number * slots + slot
             with gpu.unrolled(2) as part:
                 group = step * GROUPS + part * 4 + self.column
@@ -179,7 +180,7 @@ class _Block:
             if not self.whole_steps():
                 store(scales, T.uint32(0), place)
             with self.where_there_is(group):
-                gpu.load4(gpu.at(scales, place), gpu.at(self.matrix.scales, row, group))
+                gpu.load_constant4(gpu.at(scales, place), gpu.at(self.matrix.scales, row, group))
 
     def where_there_is(self, group: Expression) -> AbstractContextManager[None]:
         """A condition on statements, where the row may end before the step does."""
@@ -232,13 +233,16 @@ class _Block:
             with gpu.when(self.column == 0):
                 store(shared, sums[slot], self.warp * rows + slot * 8 + self.row)
         gpu.synchronize()
-        row = self.warp * _WARP + self.lane
-        within = row < rows
+        number = self.warp * _WARP + self.lane
+        within = number < results.count(self.product, rows)
         if self.product.n % rows:
-            within = tirx.all(within, self.first + row < self.product.n)
+            within = tirx.all(within, self.first + results.place_of(self.product, number) < self.product.n)
+
+        def total(place: Expression) -> Expression:
+            return gpu.total(shape.warps, lambda warp: shared[warp * rows + place])
+
         with gpu.when(within):
-            total = gpu.total(shape.warps, lambda warp: shared[warp * rows + row])
-            store_result(self.product, total, row=0, n=self.first + row)
+            results.store_result(self.product, total, row=0, first=self.first, number=number)
 
 
 def _reads_ahead(k: int, shape: GemvShape) -> bool:

@@ -92,12 +92,23 @@ def load8(to: Expression, source: Expression) -> None:
     _call("mlcbuild_load8", "(void* to, const void* source)", "*(uint2*)to = *(const uint2*)source;", to, source)
 
 
+def load_constant4(to: Expression, source: Expression) -> None:
+    """`load4` of what no kernel writes, so that the compiler may place it freely."""
+    _call(
+        "mlcbuild_load_constant4",
+        "(void* to, const void* source)",
+        "*(unsigned*)to = __ldg((const unsigned*)source);",
+        to,
+        source,
+    )
+
+
 def load_twice(to: Expression, source: Expression) -> None:
-    """Copies a half of global memory into both halves of a register."""
+    """Copies a half of global memory, which no kernel writes, into both halves of a register."""
     _call(
         "mlcbuild_load_twice",
         "(void* to, const void* source)",
-        "unsigned value = *(const unsigned short*)source; *(unsigned*)to = value << 16 | value;",
+        "unsigned value = __ldg((const unsigned short*)source); *(unsigned*)to = value << 16 | value;",
         to,
         source,
     )

@@ -11,8 +11,7 @@ import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
 from mlcbuild.compiler.backends.cuda.kernels import instructions as gpu
-from mlcbuild.compiler.backends.cuda.kernels import operands
-from mlcbuild.compiler.backends.cuda.kernels.results import store_result
+from mlcbuild.compiler.backends.cuda.kernels import operands, results
 from mlcbuild.compiler.kernels.building import Buffer, Expression, store
 from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct
 
@@ -79,7 +78,8 @@ class _Thread:
         whole = self.product.n % ROWS == 0
         with gpu.unrolled(_TILES * 2) as slot:
             row = self.first + self.warp_row + slot * 8 + self.g
-            to.read(slot, operands.limited(row, self.product.n, whole=whole), step * 4 + self.t)
+            row = operands.limited(row, self.product.n, whole=whole)
+            to.read(slot, results.matrix_row(self.product, row), step * 4 + self.t)
 
     def chunk(self, copy: Expression) -> tuple[Expression, Expression, Expression]:
         """Of a chunk that this thread lays out: its vector, the eight places in the step, and where it lies."""
@@ -137,12 +137,18 @@ class _Thread:
                 row = self.warp_row + tile * 16 + place // 2 * 8 + self.g
                 store(self.shared, self.sums[(tile * _COLUMNS + column) * 4 + place], vector * _RESULT_STRIDE + row)
         gpu.synchronize()
-        with T.serial(0, VECTORS * ROWS // _THREADS) as number:
-            place = number * _THREADS + self.thread
-            vector, row = tirx.floordiv(place, ROWS), tirx.floormod(place, ROWS)
+        count = results.count(self.product, ROWS)
+        with T.serial(0, VECTORS * count // _THREADS) as turn:
+            place = turn * _THREADS + self.thread
+            vector, number = tirx.floordiv(place, count), tirx.floormod(place, count)
             within = self.first_vector + vector < self.product.rows
             if self.product.n % ROWS:
-                within = tirx.all(within, self.first + row < self.product.n)
+                within = tirx.all(within, self.first + results.place_of(self.product, number) < self.product.n)
             with gpu.when(within):
-                value = T.bind(self.shared[vector * _RESULT_STRIDE + row])
-                store_result(self.product, value, row=self.first_vector + vector, n=self.first + row)
+                results.store_result(
+                    self.product,
+                    lambda row: T.bind(self.shared[vector * _RESULT_STRIDE + row]),
+                    row=self.first_vector + vector,
+                    first=self.first,
+                    number=number,
+                )

@@ -58,7 +58,7 @@ class _Matched:
 def _match(func: tirx.PrimFunc, target: tvm.target.Target) -> _Matched | None:
     """None unless `func` is a matrix, of halves or packed integers, times vectors of halves, with at most element-wise
     blocks after it, for an architecture whose tensor cores multiply 16 × 8 × 16 halves."""
-    product = match_matrix_product(func)
+    product = match_matrix_product(func, gated=True)
     if product is None or not operands.fits(product):
         return None
     architecture = str(target.attrs["arch"])

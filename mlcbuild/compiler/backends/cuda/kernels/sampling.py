@@ -16,7 +16,8 @@ from mlcbuild.compiler.backends.cuda.kernels import instructions as gpu
 from mlcbuild.compiler.backends.cuda.kernels.launching import Threads, combined, kernel, register, summed
 from mlcbuild.compiler.kernels.building import Buffer, Expression
 
-_EACH = 4  # elements of a thread in a chunk
+_EACH = 8  # elements of a thread in a chunk
+_WARPS = 32  # of a block that searches a row: threads meet once a chunk, so there are to be few chunks
 PIVOTS = 3  # thresholds that `find_top_p_pivot` tries at once
 _CLOSE = 1e-7  # thresholds that are as near as this count as equal
 _NEGLIGIBLE = 1e-7  # a distribution with less probability than this is none
@@ -37,7 +38,7 @@ def sample_by_number() -> tirx.PrimFunc:
         with gpu.when(threads.number == 0):
             T.buffer_store(tokens, found.place[0], [threads.x])
 
-    return kernel([probabilities, numbers, rows, tokens], body, grid=(count, 1))
+    return kernel([probabilities, numbers, rows, tokens], body, grid=(count, 1), warps=_WARPS)
 
 
 def sample_top_p() -> tirx.PrimFunc:
@@ -60,7 +61,7 @@ def sample_top_p() -> tirx.PrimFunc:
             place = tirx.min(found.place[0], kept.place[0])
             T.buffer_store(tokens, order[row, place], [threads.x])
 
-    return kernel([probabilities, order, numbers, rows, top_p, tokens], body, grid=(count, 1))
+    return kernel([probabilities, order, numbers, rows, top_p, tokens], body, grid=(count, 1), warps=_WARPS)
 
 
 def find_top_p_pivot() -> tirx.PrimFunc:

@@ -14,9 +14,8 @@ from tvm import tirx
 
 from mlcbuild.compiler.backends.cuda import clusters
 from mlcbuild.compiler.backends.cuda.kernels import instructions as gpu
-from mlcbuild.compiler.backends.cuda.kernels import operands, tile_product_text
+from mlcbuild.compiler.backends.cuda.kernels import operands, results, tile_product_text
 from mlcbuild.compiler.backends.cuda.kernels.launching import WARP
-from mlcbuild.compiler.backends.cuda.kernels.results import store_result
 from mlcbuild.compiler.kernels.building import Expression, store
 from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct, PackedMatrix
 
@@ -102,19 +101,20 @@ def multiply_tiles(product: MatrixProduct, shape: TileShape) -> None:
         T.thread_binding(0, _THREADS // WARP, thread="threadIdx.y") as warp,
         T.thread_binding(0, WARP, thread="threadIdx.x") as lane,
     ):
-        _block(product, shape, rank, block * _ROWS, column * shape.vectors, warp * WARP + lane)
+        _block(product, shape, rank, block, column * shape.vectors, warp * WARP + lane)
 
 
 def _block(
     product: MatrixProduct,
     shape: TileShape,
     rank: Expression,
-    first: Expression,
+    block: Expression,
     first_vector: Expression,
     thread: Expression,
 ) -> None:
     matrix: Any = product.matrix
     packed = isinstance(matrix, PackedMatrix)
+    first = block * _ROWS
     text = tile_product_text.text(shape.vectors, _WARPGROUPS, shape.stages, packed=packed)
     name = tile_product_text.name(shape.vectors, _WARPGROUPS, shape.stages, packed=packed)
     size = tile_product_text.shared_bytes(shape.vectors, _ROWS, shape.stages, packed=packed)
@@ -131,9 +131,10 @@ def _block(
             gpu.at(sums, 0),
             gpu.at(shared, 0),
             T.address_of(product.x_at(first_vector, T.int32(0))),
-            *(gpu.at(each, first, 0) for each in stored),
+            *(gpu.at(each, results.count(product, _ROWS) * block, 0) for each in stored),
             tirx.Cast("int32", product.rows - first_vector),
             product.n - first,
+            T.int32(product.n // 2 if results.is_gated(product) else 0),
             rank * steps,
             T.int32(steps),
             T.int32(product.k),
@@ -150,29 +151,30 @@ def _block(
             source_code=text,
         )
     )
-    own = shape.vectors // shape.cluster
-    totals = T.alloc_buffer((_TOGETHER,), "float32", scope="local")
-    with T.serial(0, own * _ROWS // _TOGETHER // _THREADS) as turn:
+    own, made = shape.vectors // shape.cluster, results.count(product, _ROWS)
+    totals = [T.alloc_buffer((_TOGETHER,), "float32", scope="local") for _ in range(_ROWS // made)]
+    with T.serial(0, own * made // _TOGETHER // _THREADS) as turn:
         place = T.bind(turn * _THREADS + thread)
-        vector = rank * own + tirx.floordiv(place, _ROWS // _TOGETHER)
-        row = tirx.floormod(place, _ROWS // _TOGETHER) * _TOGETHER
+        vector = rank * own + tirx.floordiv(place, made // _TOGETHER)
+        number = tirx.floormod(place, made // _TOGETHER) * _TOGETHER
+        row = results.place_of(product, number)
         within = first_vector + vector < product.rows
         if product.n % _ROWS:
             within = tirx.all(within, first + row < product.n)
         with gpu.when(within):
-            T.evaluate(
-                T.cuda.func_call(
-                    f"mlcbuild_total_{name}",
-                    gpu.at(totals, 0),
-                    gpu.at(shared, 0),
-                    vector,
-                    row,
-                    T.int32(shape.cluster),
-                    source_code=text,
+            for eight, four in enumerate(totals):
+                T.evaluate(
+                    T.cuda.func_call(
+                        f"mlcbuild_total_{name}",
+                        gpu.at(four, 0),
+                        gpu.at(shared, 0),
+                        vector,
+                        row + eight * results.EIGHT,
+                        T.int32(shape.cluster),
+                        source_code=text,
+                    )
                 )
-            )
-            with T.vectorized(0, _TOGETHER) as next_row:
-                store_result(product, totals[next_row], row=first_vector + vector, n=first + row + next_row)
+            results.store_neighbours(product, totals, _TOGETHER, row=first_vector + vector, first=first, number=number)
     if shape.cluster > 1:
         name, text = clusters.leave(shape.cluster)
         T.evaluate(T.cuda.func_call(name, source_code=text))

@@ -108,6 +108,10 @@ __device__ __forceinline__ unsigned mlcbuild_load_shared_4(unsigned from) {
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(from));
   return v;
 }
+// The row of the matrix that is at a place of the tile. With `half`, eights of rows that are `half` apart take turns.
+__device__ __forceinline__ int mlcbuild_row(int place, int half) {
+  return half ? (place >> 4 << 3) + (place & 7) + (place >> 3 & 1) * half : place;
+}
 // The two integers of a byte, which `selector` takes of a word and of the word four bits on, less an offset, scaled.
 __device__ __forceinline__ unsigned mlcbuild_two_of(unsigned word, unsigned selector, unsigned offset, unsigned scale) {
   unsigned v = __byte_perm(word, word >> 4, selector);
@@ -126,14 +130,15 @@ __device__ __forceinline__ unsigned long long mlcbuild_rows_at(unsigned from) {
 _MULTIPLY_PACKED = r"""
 __device__ __forceinline__ void mlcbuild_multiply_tile_$NAME(
     void* sums, void* shared, const void* vectors, const void* words, const void* scales, int vectors_left,
-    int rows_left, int first_step, int steps, int k, int offset) {
+    int rows_left, int half, int first_step, int steps, int k, int offset) {
   float* d = (float*)sums;
   const int thread = threadIdx.y * 32 + threadIdx.x, lane = threadIdx.x, g = lane >> 2, t = lane & 3;
   const unsigned base = mlcbuild_aligned(shared);
   const int x_row = thread >> 3, w_row = thread >> 1;
   const char* from_x = (const char*)vectors + ((long long)x_row * k + first_step * 64 + (thread & 7) * 8) * 2;
-  const char* from_w = (const char*)words + ((long long)w_row * k + first_step * 64) / 2 + (thread & 1) * 16;
-  const char* from_s = (const char*)scales + ((long long)thread * k + first_step * 64) / 16;
+  const char* from_w =
+      (const char*)words + ((long long)mlcbuild_row(w_row, half) * k + first_step * 64) / 2 + (thread & 1) * 16;
+  const char* from_s = (const char*)scales + ((long long)mlcbuild_row(thread, half) * k + first_step * 64) / 16;
   const unsigned at_x = x_row * 128 + (((thread & 7) ^ (x_row & 7)) << 4);
   const unsigned at_w = $VECTORS * 128 + w_row * 32 + (((thread & 1) ^ (w_row >> 2 & 1)) << 4);
   const unsigned at_s = $VECTORS * 128 + $ROWS * 32 + thread * 4;
@@ -146,7 +151,8 @@ __device__ __forceinline__ void mlcbuild_multiply_tile_$NAME(
         mlcbuild_copy_async_16(writing + at_x + i * 128, from_x + (long long)i * k * 2, x_row + i < vectors_left);
 #pragma unroll
       for (int i = 0; i < $ROWS; i += $THREADS / 2)
-        mlcbuild_copy_async_16(writing + at_w + i * 32, from_w + (long long)i * k / 2, w_row + i < rows_left);
+        mlcbuild_copy_async_16(
+            writing + at_w + i * 32, from_w + (long long)(half ? i / 2 : i) * k / 2, w_row + i < rows_left);
       if (thread < $ROWS) mlcbuild_copy_async_4(writing + at_s, from_s, thread < rows_left);
       from_x += 128; from_w += 32; from_s += 4; ++copied;
       writing = writing == base + $STAGE * ($STAGES - 1) ? base : writing + $STAGE;
@@ -222,13 +228,14 @@ __device__ __forceinline__ void mlcbuild_multiply_tile_$NAME(
 
 _MULTIPLY_HALVES = r"""
 __device__ __forceinline__ void mlcbuild_multiply_tile_$NAME(
-    void* sums, void* shared, const void* vectors, const void* matrix, int vectors_left, int rows_left, int first_step,
-    int steps, int k) {
+    void* sums, void* shared, const void* vectors, const void* matrix, int vectors_left, int rows_left, int half,
+    int first_step, int steps, int k) {
   float* d = (float*)sums;
   const int thread = threadIdx.y * 32 + threadIdx.x, row = thread >> 3;
   const unsigned base = mlcbuild_aligned(shared), own_rows = $VECTORS * 128 + (thread >> 7) * 64 * 128;
-  const long long place = ((long long)row * k + first_step * 64 + (thread & 7) * 8) * 2;
-  const char *from_x = (const char*)vectors + place, *from_a = (const char*)matrix + place;
+  const long long place = first_step * 64 + (thread & 7) * 8;
+  const char* from_x = (const char*)vectors + ((long long)row * k + place) * 2;
+  const char* from_a = (const char*)matrix + ((long long)mlcbuild_row(row, half) * k + place) * 2;
   const unsigned at = row * 128 + (((thread & 7) ^ (row & 7)) << 4);
   unsigned writing = base, reading = base;
   int copied = 0;
@@ -240,7 +247,8 @@ __device__ __forceinline__ void mlcbuild_multiply_tile_$NAME(
 #pragma unroll
       for (int i = 0; i < $ROWS; i += $THREADS / 8)
         mlcbuild_copy_async_16(
-            writing + $VECTORS * 128 + at + i * 128, from_a + (long long)i * k * 2, row + i < rows_left);
+            writing + $VECTORS * 128 + at + i * 128, from_a + (long long)(half ? i / 2 : i) * k * 2,
+            row + i < rows_left);
       from_x += 128; from_a += 128; ++copied;
       writing = writing == base + $STAGE * ($STAGES - 1) ? base : writing + $STAGE;
     }

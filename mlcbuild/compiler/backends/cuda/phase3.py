@@ -1,0 +1,18 @@
+"""What NVIDIA GPUs have of their own in Phase3."""
+
+from __future__ import annotations
+
+import tvm
+
+from mlcbuild.compiler.backends.cuda.passes.fuse_gated_product import fuse_gated_product
+from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext
+from mlcbuild.compiler.phases.placed import PlacedPass
+
+
+def _fuse_gated_product(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
+    return fuse_gated_product(module, context.target)
+
+
+PASSES: Passes = {
+    "FuseGatedProduct": PlacedPass(run=_fuse_gated_product, after="FuseDequantizeMatmulEwise"),
+}

@@ -1,0 +1,58 @@
+"""Which products become one kernel with the block that multiplies their halves."""
+
+from __future__ import annotations
+
+import pytest
+import tvm
+from tvm import relax, te, tirx
+
+from mlcbuild.compiler.backends.cuda.passes.fuse_gated_product import fuse_gated_product
+from tests.compiler.backends.cuda.cuda_emulation import CUDA_TARGET
+from tests.compiler.kernel_running import packed_product
+
+_K = 128
+
+
+def _halves(n: int, *, apart: int) -> tirx.PrimFunc:
+    """(1, rows, n) → (1, rows, n / 2): the element at j times that `apart` further."""
+    one, rows = tirx.IntImm("int64", 1), tirx.Var("rows", "int64")
+    x = te.placeholder((one, rows, tirx.IntImm("int64", n)), "float16", name="x")
+    shape = (one, rows, tirx.IntImm("int64", n // 2))
+    return te.create_prim_func([x, te.compute(shape, lambda a, b, j: x[a, b, j] * x[a, b, j + apart], name="multiply")])
+
+
+def _kernels(*, n: int = 64, bits: int = 4, arch: str = "sm_90", twice: bool = False, apart: int | None = None) -> int:
+    """How many kernels are left of a product and what reads it."""
+    builder = relax.BlockBuilder()
+    rows = tirx.Var("rows", "int64")
+    group, per_word = 32, 32 // bits
+    x = relax.Var("x", relax.TensorType((1, rows, _K), "float16"))
+    words = relax.Var("words", relax.TensorType((n, _K // per_word), "uint32"))
+    scales = relax.Var("scales", relax.TensorType((n, _K // group), "float16"))
+    product = packed_product(n, _K, None, dtype="float16", bits=bits)
+    halves = _halves(n, apart=n // 2 if apart is None else apart)
+    names = ("product", "halves")
+    made = [function.without_attr("global_symbol") for function in (product, halves)]
+    first, second = (builder.add_func(function, name) for function, name in zip(made, names, strict=True))
+    with builder.function("main", [x, words, scales]):
+        with builder.dataflow():
+            result = builder.emit(relax.call_tir(first, [x, words, scales], relax.TensorType((1, rows, n), "float16")))
+            gated = builder.emit(relax.call_tir(second, [result], relax.TensorType((1, rows, n // 2), "float16")))
+            output = builder.emit_output(relax.Tuple([result, gated]) if twice else gated)
+        builder.emit_func_output(output)
+    fused = fuse_gated_product(builder.get(), tvm.target.Target({**CUDA_TARGET, "arch": arch}))
+    module = relax.transform.DeadCodeElimination()(fused)
+    return sum(isinstance(function, tirx.PrimFunc) for _, function in module.functions_items())
+
+
+def test_a_product_and_what_multiplies_its_halves_are_one_kernel() -> None:
+    assert _kernels() == 1
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"bits": 8}, {"arch": "sm_75"}, {"n": 24}, {"twice": True}, {"apart": 16}],
+    ids=["another scheme", "no such tensor cores", "eights across the halves", "also read elsewhere", "no halves"],
+)
+def test_what_no_kernel_computes_together_stays_apart(given: dict[str, int]) -> None:
+    assert _kernels(**given) == 2  # type: ignore[arg-type]
