@@ -14,6 +14,7 @@ from tvm import relax, tirx
 
 from mlcbuild.compiler.backends.cuda import architectures
 from mlcbuild.compiler.backends.cuda.kernels import operands, results
+from mlcbuild.compiler.kernels.blocks import inline_all, plain_blocks
 from mlcbuild.compiler.kernels.matmul_pattern import match_matrix_product
 from mlcbuild.compiler.passes.describe_kernels import GATED
 from mlcbuild.compiler.passes.rewriting import callee, finish, group_of_two, rewrite_dataflow
@@ -76,6 +77,10 @@ class _Fuser:
 
     def _is_gated(self, first: tvm.ir.GlobalVar, second: tvm.ir.GlobalVar, group: relax.Function) -> bool:
         product = match_matrix_product(self.module[first])
+        reading = inline_all(self.module[second])
+        # A kernel that came scheduled, such as one that starts a workspace's own, has a form of its own.
+        if reading is None or len(plain_blocks(reading) or ()) != 1:
+            return False
         if product is None or not operands.fits(product) or product.n % (2 * results.EIGHT):
             return False
         together = match_matrix_product(_fused(self.module, (first, second), group), gated=True)
