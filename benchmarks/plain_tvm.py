@@ -95,7 +95,7 @@ def build(config: Path, quantization: str, arch: str, output: Path, clock: Clock
         module = relax.transform.CanonicalizeBindings()(relax.transform.Normalize()(module))
     context = PhaseContext(
         target=target,
-        metadata=document | asdict(description.sizes),
+        metadata=document | asdict(description.sizes) | {"active_vocab_size": document["vocab_size"]},
         sizes=description.sizes,
         cuda_graph=True,
     )
