@@ -12,7 +12,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from mlcbuild.compiler.kernels.shapes import ShapedRule
+from mlcbuild.compiler.kernels.shapes import ShapedRule, rule_of
 from mlcbuild.errors import StageError
 
 # The scheduled kernel, or None where the rule does not fit.
@@ -44,7 +44,8 @@ class ChosenShape:
 
 @dataclass(frozen=True, kw_only=True)
 class Scheduling:
-    """`rules` are for kernels that are optimized, `unoptimized_rules` for `opt = "O0"`.
+    """`rules` are for kernels that are optimized, `unoptimized_rules` for `opt = "O0"`. A kernel that was written as it
+    is may have been by one of `rules`, which then writes it with another shape (`shapes.written_by`).
 
     `lift_workspace` makes parameters of the buffers that a scheduled kernel wants of its caller (`kernels.workspace`).
     `tvm_rules` are those of the rules that are TVM's own, and `language` tells of other languages than TIR.
@@ -74,8 +75,8 @@ def apply_rules(
 ) -> tirx.PrimFunc:
     """The kernel as the first rule that fits it schedules it; as it is, where none does or it came scheduled.
 
-    It has the shape that was `chosen` for it, if that is of the same rule, and its default shape otherwise. Raises
-    StageError for a rule that returns neither a kernel nor None.
+    It has the shape that was `chosen` for it, if that is of the same rule or of that which it was written by, and its
+    default shape otherwise. Raises StageError for a rule that returns neither a kernel nor None.
     """
     return apply_first_rule(func, target, rules, chosen)[0]
 
@@ -88,7 +89,10 @@ def apply_first_rule(
 ) -> tuple[tirx.PrimFunc, Rule | None]:
     """As `apply_rules`, with the rule that scheduled the kernel, if one did."""
     if _came_scheduled(func):
-        return func, None
+        writer = _writer(func, rules)
+        if writer is None or chosen is None or writer.name != chosen.rule:
+            return func, None
+        return writer.with_shape(func, target, chosen.shape) or func, None
     for rule in rules:
         if chosen is not None and isinstance(rule, ShapedRule) and rule.name == chosen.rule:
             scheduled: Any = rule.with_shape(func, target, chosen.shape)
@@ -108,11 +112,17 @@ def shaped_rule_of(
     """The rule among whose shapes can be chosen for a kernel; None where the first rule that fits it, or the pass that
     made it, leaves no choice."""
     if _came_scheduled(func):
-        return None
+        return _writer(func, rules)
     for rule in rules:
         if rule(func, target) is not None:
             return rule if isinstance(rule, ShapedRule) else None
     return None
+
+
+def _writer(func: tirx.PrimFunc, rules: tuple[Rule, ...]) -> ShapedRule[Any, Any] | None:
+    """The rule that a kernel which came scheduled was written by."""
+    name = rule_of(func)
+    return next((rule for rule in rules if isinstance(rule, ShapedRule) and name and rule.name == name), None)
 
 
 def _came_scheduled(func: tirx.PrimFunc) -> bool:

@@ -3,18 +3,25 @@
 A `ShapedRule` is a schedule rule with a shape: a frozen dataclass of integers. It lists the values of each field and
 says which shape is the default for a kernel, and which others are possible for it. ScheduleKernel builds the kernel
 with the default, or with the shape that a measurement has chosen; nothing else of a kernel depends on measurements.
+
+A kernel that a pass writes, such as attention, says by which rule it was written and of what (`written_by`), so that it
+can be written again with another shape.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import tvm
 from tvm import tirx
+
+from mlcbuild.compiler.kernel_attributes import WRITTEN_BY
+from mlcbuild.compiler.kernels.measured_inputs import MeasuredInputs
 
 AnyShape = TypeVar("AnyShape")  # a frozen dataclass whose fields are integers
 Matched = TypeVar("Matched")  # what a rule has found in a kernel
@@ -36,7 +43,8 @@ class ShapedRule(Generic[Matched, AnyShape]):
     fields the values that are tried. `match` answers what the rule has found in a kernel for a target, None where it
     does not fit; `default` is the shape without any measurement, which `values` need not contain. `fits` tells whether
     a kernel can have a shape, and `build` makes the scheduled kernel. A kernel of any number of vectors is measured at
-    `sizes` of them: those for which the shape makes a difference.
+    `sizes` of them: those for which the shape makes a difference. `inputs` is for kernels that random tensors do not
+    suit, and says what they are measured with.
     """
 
     name: str
@@ -47,6 +55,7 @@ class ShapedRule(Generic[Matched, AnyShape]):
     build: Callable[[Matched, AnyShape], tirx.PrimFunc | None]
     fits: Callable[[Matched, AnyShape], bool] = _everything_fits
     sizes: tuple[int, ...] = _SIZES
+    inputs: Callable[[Matched], MeasuredInputs] | None = None
 
     def __post_init__(self) -> None:
         fields = {field.name for field in dataclasses.fields(self.shape)}  # type: ignore[arg-type]
@@ -85,6 +94,11 @@ class ShapedRule(Generic[Matched, AnyShape]):
 
         return (standard, *sorted((shape for shape in others if shape != standard), key=distance))
 
+    def inputs_of(self, func: tirx.PrimFunc, target: tvm.target.Target) -> MeasuredInputs | None:
+        """None where random tensors do."""
+        matched = self.match(func, target)
+        return None if matched is None or self.inputs is None else self.inputs(matched)
+
     def _shapes(self, matched: Matched) -> list[AnyShape]:
         """The default and all legal combinations of values. A shape's own checks say what is legal for any kernel."""
         names = [field.name for field in dataclasses.fields(self.shape)]  # type: ignore[arg-type]
@@ -97,6 +111,35 @@ class ShapedRule(Generic[Matched, AnyShape]):
             if self.fits(matched, shape):
                 made.append(shape)
         return made
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """A kernel that a pass wrote with the default shape of a rule, and what else it was written of, as JSON has it."""
+
+    func: tirx.PrimFunc
+    given: Mapping[str, Any]
+
+
+def written_by(rule: str, func: tirx.PrimFunc, **given: Any) -> tirx.PrimFunc:
+    """The kernel with a word of the rule that it was written by, which becomes part of its content."""
+    return func.with_attr(WRITTEN_BY, json.dumps({"rule": rule, "given": given}, sort_keys=True))
+
+
+def rule_of(func: tirx.PrimFunc) -> str:
+    """The name of the rule that a kernel was written by, "" for others."""
+    return str(json.loads(str(func.attrs[WRITTEN_BY]))["rule"]) if WRITTEN_BY in func.attrs else ""
+
+
+def written_of(rule: str) -> Callable[[tirx.PrimFunc, tvm.target.Target], Written | None]:
+    """What a `ShapedRule` for kernels that were written by it has as `match`."""
+
+    def match(func: tirx.PrimFunc, _target: tvm.target.Target) -> Written | None:
+        if rule_of(func) != rule:
+            return None
+        return Written(func=func, given=json.loads(str(func.attrs[WRITTEN_BY]))["given"])
+
+    return match
 
 
 def _as_values(shape: Any) -> dict[str, int]:

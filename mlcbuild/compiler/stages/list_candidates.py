@@ -16,7 +16,9 @@ from tvm import tirx
 
 from mlcbuild.compiler import canonical_file
 from mlcbuild.compiler import target as targets
+from mlcbuild.compiler.kernels.measured_inputs import MeasuredInputs
 from mlcbuild.compiler.kernels.scheduling import Scheduling, shaped_rule_of
+from mlcbuild.compiler.kernels.shapes import ShapedRule
 from mlcbuild.runtime.measuring.candidate_list import Argument, CandidateList
 
 
@@ -24,22 +26,29 @@ def run(*, kernel: Path, candidates: Path, target: dict[str, Any], backend: Sche
     """Raises StageError for what is no target, or a file that is no kernel."""
     unscheduled = canonical_file.read(kernel)
     parsed = targets.parse(target)
-    arguments = _arguments(unscheduled.function)
     found = CandidateList(kernel=unscheduled.name)
-    if arguments is not None:
-        with parsed:
-            rule = shaped_rule_of(unscheduled.function, parsed, backend.rules)
-            shapes = rule.candidates(unscheduled.function, parsed) if rule is not None else ()
-        if rule is not None and len(shapes) > 1:
-            names = sorted({size for each in arguments for size in each.shape if isinstance(size, str)})
-            found = CandidateList(
-                kernel=unscheduled.name,
-                rule=rule.name,
-                shapes=shapes,
-                arguments=arguments,
-                sizes=tuple(dict.fromkeys(names, size) for size in rule.sizes) if names else ({},),
-            )
+    with parsed:
+        rule = shaped_rule_of(unscheduled.function, parsed, backend.rules)
+        shapes = rule.candidates(unscheduled.function, parsed) if rule is not None else ()
+        inputs = _inputs(unscheduled.function, rule, parsed) if rule is not None and len(shapes) > 1 else None
+    if rule is not None and inputs is not None:
+        found = CandidateList(
+            kernel=unscheduled.name, rule=rule.name, shapes=shapes, arguments=inputs.arguments, sizes=inputs.sizes
+        )
     candidates.write_text(found.to_json(), encoding="utf-8")
+
+
+def _inputs(func: tirx.PrimFunc, rule: ShapedRule[Any, Any], target: tvm.target.Target) -> MeasuredInputs | None:
+    """What the kernel is measured with: what its rule says, or random tensors; None where those cannot be made."""
+    inputs = rule.inputs_of(func, target)
+    if inputs is not None:
+        return inputs
+    arguments = _arguments(func)
+    if arguments is None:
+        return None
+    names = sorted({size for each in arguments for size in each.shape if isinstance(size, str)})
+    sizes = tuple(dict.fromkeys(names, size) for size in rule.sizes) if names else ({},)
+    return MeasuredInputs(arguments=arguments, sizes=sizes)
 
 
 def _arguments(func: tirx.PrimFunc) -> tuple[Argument, ...] | None:

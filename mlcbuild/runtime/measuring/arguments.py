@@ -1,4 +1,5 @@
-"""Tensors to call a kernel with: random, the same every time, and several sets of them so that caches are cold.
+"""Tensors to call a kernel with, the same every time: random, unless it reads more than numbers of them. There are
+several sets of them, so that caches are cold.
 
 A model's matrices pass through a cache once a token. So a kernel whose arguments would fit into the cache is called
 with one set of them after the other, until all sets together do not.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,33 +22,54 @@ _SCALE = 0.1  # of floats: products of many of them stay within float16
 
 class ArgumentSets:
     """Tensors for a kernel's arguments, which `tensor_of` makes of arrays. A tensor is made once: those of a matrix are
-    the same whatever sizes the others have."""
+    the same whatever sizes the others have. An argument that is a number is an array without axes among the arrays, and
+    a number among the tensors."""
 
     def __init__(self, arguments: Sequence[Argument], tensor_of: Callable[[Any], Any]) -> None:
         self._arguments = arguments
         self._tensor_of = tensor_of
-        self._arrays: dict[tuple[int, tuple[int, ...]], Any] = {}
-        self._tensors: dict[tuple[int, tuple[int, ...], int], Any] = {}
+        self._arrays: dict[_Key, Any] = {}
+        self._tensors: dict[tuple[_Key, int], Any] = {}
+
+    @property
+    def tensor_places(self) -> list[int]:
+        """The places of the arguments that are tensors."""
+        return [place for place, argument in enumerate(self._arguments) if argument.content.kind != "scalar"]
 
     def arrays(self, sizes: Mapping[str, int]) -> list[Any]:
         """An array for each argument. Raises TypeError for a type that NumPy does not know."""
-        found = []
-        for place, argument in enumerate(self._arguments):
-            key = (place, argument.sizes(sizes))
-            if key not in self._arrays:
-                self._arrays[key] = _random(key[1], argument.dtype, np.random.default_rng([0, place]))
-            found.append(self._arrays[key])
-        return found
+        return [self._array(key) for key in self._keys(sizes)]
 
     def tensors(self, sizes: Mapping[str, int], number: int) -> list[Any]:
         """The `number`-th set of tensors."""
         found = []
-        for place, array in enumerate(self.arrays(sizes)):
-            key = (place, array.shape, number)
-            if key not in self._tensors:
-                self._tensors[key] = self._tensor_of(array)
-            found.append(self._tensors[key])
+        for key in self._keys(sizes):
+            if self._arguments[key.place].content.kind == "scalar":
+                found.append(self._array(key).item())
+                continue
+            if (key, number) not in self._tensors:
+                self._tensors[key, number] = self._tensor_of(self._array(key))
+            found.append(self._tensors[key, number])
         return found
+
+    def _keys(self, sizes: Mapping[str, int]) -> list[_Key]:
+        return [
+            _Key(place, argument.sizes(sizes), argument.content.values(sizes))
+            for place, argument in enumerate(self._arguments)
+        ]
+
+    def _array(self, key: _Key) -> Any:
+        if key not in self._arrays:
+            argument = self._arguments[key.place]
+            random = np.random.default_rng([0, key.place])
+            self._arrays[key] = _filled(key.shape, argument.dtype, argument.content.kind, key.values, random)
+        return self._arrays[key]
+
+
+class _Key(NamedTuple):
+    place: int
+    shape: tuple[int, ...]
+    values: tuple[int | float, ...]
 
 
 def set_count(arrays: Sequence[Any], cache_bytes: int) -> int:
@@ -82,6 +104,22 @@ def largest_difference(found: Sequence[Any], expected: Sequence[Any]) -> float:
             scale = float(np.abs(other[finite]).max()) or 1.0
             largest = max(largest, float(np.abs(one[finite] - other[finite]).max()) / scale)
     return largest
+
+
+def _filled(
+    shape: tuple[int, ...], dtype: str, kind: str, values: Sequence[int | float], random: np.random.Generator
+) -> Any:
+    """`kind` and `values` are those of a `Content`."""
+    if kind == "random":
+        return _random(shape, dtype, random)
+    numbers = np.arange(math.prod(shape)).reshape(shape)
+    if kind in ("scalar", "filled"):
+        return np.full(shape, values[0], _float(dtype))
+    if kind == "steps":
+        return (numbers * values[0]).astype(dtype)
+    if kind == "counted":
+        return (values[0] + numbers % values[1]).astype(dtype)
+    return random.permutation(numbers).astype(dtype)
 
 
 def _random(shape: tuple[int, ...], dtype: str, random: np.random.Generator) -> Any:

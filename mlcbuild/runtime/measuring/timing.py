@@ -91,7 +91,7 @@ class CandidateTimer:
         key = tuple(sorted(sizes.items()))
         if key not in self._untuned_results:
             given = self._sets.arrays(sizes)
-            arrays = self._results(self._untuned, sizes, range(len(given)))
+            arrays = self._results(self._untuned, sizes, self._sets.tensor_places)
             changed = [place for place, array in enumerate(arrays) if not equal_bytes(array, given[place])]
             self._untuned_results[key] = _Results(arrays=arrays, changed=changed)
         return self._untuned_results[key]
@@ -101,7 +101,10 @@ class CandidateTimer:
         tensors = self._renewed(sizes, changed)
         function(*tensors)
         self._device.sync()
-        return [tensor.numpy() for tensor in tensors]
+        found = list(self._sets.arrays(sizes))
+        for place in self._sets.tensor_places:
+            found[place] = tensors[place].numpy()
+        return found
 
     def _renewed(self, sizes: Mapping[str, int], changed: Iterable[int]) -> list[Any]:
         tensors, arrays = self._sets.tensors(sizes, 0), self._sets.arrays(sizes)

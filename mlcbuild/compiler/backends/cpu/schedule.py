@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mlcbuild.compiler.backends.cpu.kernels.attention_shapes import tune_paged_prefill, tune_ragged_prefill
 from mlcbuild.compiler.backends.cpu.kernels.expert_product import schedule_expert_product
 from mlcbuild.compiler.backends.cpu.kernels.fallback import schedule_fallback
 from mlcbuild.compiler.backends.cpu.kernels.gemv import schedule_gemv
@@ -18,5 +19,8 @@ SCHEDULING = Scheduling(
         schedule_expert_product,
         schedule_rows,
         schedule_fallback,
+        # Of kernels that were written as they are.
+        tune_paged_prefill,
+        tune_ragged_prefill,
     )
 )

@@ -7,6 +7,7 @@ import tvm_ffi
 from tvm import tirx
 
 from mlcbuild.compiler.backends.cuda.kernels import library
+from mlcbuild.compiler.backends.cuda.kernels.attention import tune_paged_decode
 from mlcbuild.compiler.backends.cuda.kernels.expert_product import schedule_expert_product
 from mlcbuild.compiler.backends.cuda.kernels.gemv import schedule_packed_gemv
 from mlcbuild.compiler.backends.cuda.kernels.matmul import schedule_matmul
@@ -47,6 +48,7 @@ SCHEDULING = Scheduling(
         schedule_matmul,
         schedule_expert_product,
         *_TVM_RULES,
+        tune_paged_decode,  # of a kernel that was written as it is
     ),
     # Each loop must be bound to blocks or threads, at O0 too.
     unoptimized_rules=(

@@ -15,7 +15,11 @@ from tvm.relax.frontend.nn.llm._decode_kernels import _attention_decode
 
 from mlcbuild.compiler.backends.cuda.kernels import attention
 from mlcbuild.compiler.backends.cuda.kernels.attention_block import DecodeShape
+from mlcbuild.compiler.backends.cuda.schedule import SCHEDULING
+from mlcbuild.compiler.kernels.measured_inputs import Pass, decode_inputs
+from mlcbuild.compiler.kernels.scheduling import ChosenShape, apply_rules, shaped_rule_of
 from mlcbuild.compiler.script_parsing import quick_script_parsing
+from mlcbuild.runtime.measuring.arguments import ArgumentSets
 from tests.compiler.attention_reference import LLAMA3, THETA, rotated
 from tests.compiler.backends.cuda import cuda_emulation
 from tests.compiler.backends.cuda.cuda_emulation import CUDA_TARGET, Array, launches, run_cuda
@@ -196,6 +200,32 @@ def test_long_sequences_are_shared_where_blocks_are_few() -> None:
         arrays = _Sequences(heads, lengths).arrays(sliding=False)
         grids.append([launch.grid for launch in launches(kernel, arrays, 0, 1.0, THETA, 1.0)[1]])
     assert grids == [[(8, 1, 1)], [(8, 32, 1), (32, 1, 1)], [(8, 6, 8), (32, 8, 1)], [(8, 1, 40)]]
+
+
+@needs_gxx
+def test_what_measurements_choose_has_the_numbers_of_the_default(tmp_path: Path) -> None:
+    """The kernel is measured on a cache that is well formed; here by its text on this processor, and small."""
+    kernel = _paged_decode(_Heads())
+    rule = shaped_rule_of(kernel, _TARGET, SCHEDULING.rules)
+    assert rule is attention.tune_paged_decode
+    shapes = rule.candidates(kernel, _TARGET)
+    assert shapes[0] == {"warps": 2, "blocks": 396, "tokens": 32, "alone": 64}
+    assert len(shapes) == 120
+    inputs = decode_inputs(kernel, [Pass(batch=2, context=96)])
+    arrays = ArgumentSets(inputs.arguments, lambda array: array).arrays(inputs.sizes[0])
+    tensors, scalars = arrays[:9], [array.item() for array in arrays[9:]]
+    found = []
+    for chosen in (None, {"warps": 4, "blocks": 132, "tokens": 32, "alone": 256}, shapes[-1]):
+        scheduled = apply_rules(
+            kernel, _TARGET, SCHEDULING.rules, ChosenShape(rule=rule.name, shape=chosen) if chosen else None
+        )
+        assert (scheduled is kernel) is (chosen is None)
+        found.append(run_cuda(scheduled, tensors, tmp_path, *scalars)[7:])
+    for results, logarithms in found[1:]:
+        np.testing.assert_allclose(results, found[0][0], atol=2e-3)
+        np.testing.assert_allclose(logarithms, found[0][1], atol=1e-4)
+    assert np.isfinite(found[0][0]).all()
+    assert found[0][0].std() > 1e-3
 
 
 def test_a_way_to_share_the_work_that_is_none_is_refused() -> None:

@@ -21,7 +21,7 @@ from tvm import tirx
 from mlcbuild.compiler.backends.cpu.kernels.attention_keys import KeyRange, Keys, Pages, Row, not_behind
 from mlcbuild.compiler.backends.cpu.kernels.attention_rotation import KeyRotation
 from mlcbuild.compiler.backends.cpu.kernels.attention_scores import Query, attend_heads
-from mlcbuild.compiler.backends.cpu.kernels.attention_tiles import Tokens, attend_tile
+from mlcbuild.compiler.backends.cpu.kernels.attention_tiles import TileShape, Tokens, attend_tile
 from mlcbuild.compiler.kernels.building import FLOATS, LANES, Buffer, Expression, loop, replace_body, statement
 from mlcbuild.compiler.kernels.layer_rules import factor
 from mlcbuild.compiler.kernels.rotary import supports
@@ -99,12 +99,13 @@ def paged_prefill(
     window: SlidingWindow | None = None,
     rules: AttentionRules = NO_RULES,
     row_lanes: int = LANES,
+    shape: TileShape | None = None,
 ) -> tirx.PrimFunc:
     """Query tokens of sequences over what the cache holds. `original` is TVM's kernel, whose parameters are kept.
 
     `layer_window` is that of TVM's layers of the kind `mha_sliding`, in tokens; 0 where a sequence in the cache never
     loses tokens. `window` is what a query of other layers sees. `rules` are those of all layers. `row_lanes` is how
-    wide vectors are (`attention_tiles`).
+    wide vectors are, and `shape` that of tiles (`attention_tiles`).
     """
     sliding_window = layer_window > 0
     queries, query_starts, pages, page_starts, page_numbers, lengths = original.params[:6]
@@ -152,6 +153,7 @@ def paged_prefill(
                 seen=seen,
                 own_key=lambda place: _own_key(rules, **positions(place)),
                 row_lanes=row_lanes,
+                shape=shape or TileShape(),
             )
             begins = tirx.And(key_positions[sequence] == 0, key_count > 0)
             _attend_tokens(tokens, cache.keys, query_positions, rotation, window=window, rules=rules, begins=begins)
@@ -168,9 +170,11 @@ def ragged_prefill(
     window: SlidingWindow | None = None,
     rules: AttentionRules = NO_RULES,
     row_lanes: int = LANES,
+    shape: TileShape | None = None,
 ) -> tirx.PrimFunc:
     """Query tokens of sequences over keys and values given side by side. `original` is TVM's kernel, whose
-    parameters are kept; `rules` are those of all layers. `row_lanes` is how wide vectors are (`attention_tiles`)."""
+    parameters are kept; `rules` are those of all layers. `row_lanes` is how wide vectors are, and `shape` that of tiles
+    (`attention_tiles`)."""
     queries, query_starts, keys, values, key_starts, query_positions, key_positions = original.params[:7]
     output, logarithms, causal, mode, position_scale, theta, scale = original.params[7:]
     key_heads = int(keys.shape[1])
@@ -211,6 +215,7 @@ def ragged_prefill(
                 seen=seen,
                 own_key=lambda place: _own_key(rules, **positions(place)),
                 row_lanes=row_lanes,
+                shape=shape or TileShape(),
             )
             begins = key_positions[sequence] == 0
             _attend_tokens(tokens, keys_of, query_positions, rotation, window=window, rules=rules, begins=begins)

@@ -36,10 +36,21 @@ from mlcbuild.compiler.models.architecture.attention_rules import AttentionRules
 _VECTORS = 3  # of rows that are multiplied at once,
 _KEYS = 4  # with so many keys: twelve sums, which registers hold
 _PLACES = 4  # or with so many numbers of a value
-_BLOCK = 64  # keys
 _FEWEST_ROWS = 32
 _MOST_ROWS = 256
 _NOT_SEEN = 4 * NO_SCORE
+
+
+@dataclass(frozen=True, kw_only=True)
+class TileShape:
+    """The `tokens` of a tile, 0 for as few as fill vectors with rows, and the `keys` of a block."""
+
+    tokens: int = 0
+    keys: int = 64
+
+    def __post_init__(self) -> None:
+        if self.tokens < 0 or self.keys < 1 or self.keys % _KEYS:
+            raise ValueError(f"no shape of a tile: {self}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +58,8 @@ class Tokens(Attended):
     """The new tokens of a sequence: rows `first` … `first` + `count` - 1 of `queries`.
 
     `seen` are the keys that the token at a place sees, and `own_key` the number of its own key, among those that are
-    given or not, where a rule asks how far back keys are. `row_lanes` is how many rows are a vector.
+    given or not, where a rule asks how far back keys are. `row_lanes` is how many rows are a vector. Tiles have
+    `shape`.
     """
 
     key_heads: int
@@ -56,15 +68,13 @@ class Tokens(Attended):
     seen: Callable[[Expression], KeyRange]
     own_key: Callable[[Expression], Expression | None]
     row_lanes: int
+    shape: TileShape = TileShape()
 
     @property
     def in_a_tile(self) -> int:
-        """How many tokens a tile has: as few as fill vectors with rows; 0 where heads do not fit tiles."""
-        fitting = (count for count in (4, 8, 16, 32) if self._fills(count * self.group))
-        return next(fitting, 0) if self.value_dim % _PLACES == 0 else 0
-
-    def _fills(self, rows: int) -> bool:
-        return rows % self.row_lanes == 0 and _FEWEST_ROWS <= rows <= _MOST_ROWS
+        """How many tokens a tile has; 0 where heads do not fit tiles."""
+        fitting = tokens_of_tiles(self.group, self.value_dim, self.row_lanes)
+        return self.shape.tokens if self.shape.tokens in fitting else next(iter(fitting), 0)
 
     @property
     def group(self) -> int:
@@ -72,16 +82,27 @@ class Tokens(Attended):
         return self.heads // self.key_heads
 
 
+def tokens_of_tiles(group: int, value_dim: int, row_lanes: int) -> tuple[int, ...]:
+    """How many tokens a tile can have, of so many query heads each: those that fill vectors with rows."""
+    if value_dim % _PLACES:
+        return ()
+    return tuple(
+        count
+        for count in (4, 8, 16, 32)
+        if count * group % row_lanes == 0 and _FEWEST_ROWS <= count * group <= _MOST_ROWS
+    )
+
+
 def attend_tile(tokens: Tokens, tile: Expression, head: Expression, keys: Keys, rules: AttentionRules) -> None:
     """The results of the tokens of a tile, and the query heads that share the key-value head `head`."""
-    size, group, width = tokens.in_a_tile, tokens.group, tokens.row_lanes
+    size, group, width, keys_at_once = tokens.in_a_tile, tokens.group, tokens.row_lanes, tokens.shape.keys
     head_dim, value_dim = tokens.head_dim, tokens.value_dim
     rows = size * group
     queries = T.alloc_buffer((head_dim, rows), "float32")
     sums = T.alloc_buffer((value_dim, rows), "float32")
-    scores = T.alloc_buffer((_BLOCK, rows), "float32")
-    key_block = T.alloc_buffer((_BLOCK, head_dim), "float32")
-    value_block = T.alloc_buffer((_BLOCK, value_dim), "float32")
+    scores = T.alloc_buffer((keys_at_once, rows), "float32")
+    key_block = T.alloc_buffer((keys_at_once, head_dim), "float32")
+    value_block = T.alloc_buffer((keys_at_once, value_dim), "float32")
     largest, total = (T.alloc_buffer((rows,), "float32") for _ in range(2))
     begins, ends = (T.alloc_buffer((rows,), "int32") for _ in range(2))
     limits = T.alloc_buffer((2,), "int32")
@@ -119,9 +140,9 @@ def attend_tile(tokens: Tokens, tile: Expression, head: Expression, keys: Keys, 
 
     first_key = T.bind(limits[0])
     left = T.bind(tirx.max(limits[1] - first_key, 0))
-    with loop(tirx.floordiv(left + _BLOCK - 1, _BLOCK)) as block:
-        begin = T.bind(first_key + block * _BLOCK)
-        used = T.bind(tirx.min(limits[1] - begin, _BLOCK))
+    with loop(tirx.floordiv(left + keys_at_once - 1, keys_at_once)) as block:
+        begin = T.bind(first_key + block * keys_at_once)
+        used = T.bind(tirx.min(limits[1] - begin, keys_at_once))
         filled = T.bind(tirx.floordiv(used + _KEYS - 1, _KEYS))
         with loop(filled * _KEYS) as key:
             key_row, value_row = keys(tirx.min(begin + key, limits[1] - 1))

@@ -9,7 +9,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from mlcbuild.compiler.backends.cpu.kernels import attention, rope
+from mlcbuild.compiler.backends.cpu.kernels import attention, attention_shapes, rope
 from mlcbuild.compiler.backends.cpu.kernels.registers import register_lanes
 from mlcbuild.compiler.models.architecture.attention_rules import NO_RULES, AttentionRules
 from mlcbuild.compiler.models.architecture.window import SlidingWindow
@@ -41,11 +41,13 @@ def with_vector_kernels(
         "batch_decode_paged_kv_cpu_sliding_window": partial(
             attention.paged_decode, sliding_window=True, window=window, **rule
         ),
-        "batch_prefill_paged_kv_cpu": partial(attention.paged_prefill, **tiled),
+        "batch_prefill_paged_kv_cpu": partial(attention_shapes.paged_prefill, **tiled),
         "batch_prefill_paged_kv_cpu_sliding_window": partial(
             attention.paged_prefill, layer_window=layer_window, window=window, **tiled
         ),
-        "batch_prefill_ragged_kv": partial(attention.ragged_prefill, window=window, **tiled),
+        "batch_prefill_ragged_kv": partial(attention_shapes.ragged_prefill, **tiled)
+        if window is None
+        else partial(attention.ragged_prefill, window=window, **tiled),
     }
     functions = {str(variable.name_hint): (variable, kernel) for variable, kernel in module.functions_items()}
     missing = sorted(name for name in [*attentions, "fused_rope"] if name not in functions)

@@ -22,6 +22,7 @@ several ranges of keys can be merged. Queries and keys come rotated (`rotary_mod
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import tvm
@@ -34,10 +35,13 @@ from mlcbuild.compiler.backends.cuda.kernels.attention_block import HIDDEN, WARP
 from mlcbuild.compiler.backends.cuda.kernels.attention_registers import from_lane, inverse, kept, logarithm, over_lanes
 from mlcbuild.compiler.backends.cuda.kernels.attention_rules import with_sinks_of_decode
 from mlcbuild.compiler.kernels.building import Buffer, Expression, replace_body, statement, store
+from mlcbuild.compiler.kernels.measured_inputs import decode_inputs
 from mlcbuild.compiler.kernels.rotary import supports
+from mlcbuild.compiler.kernels.shapes import ShapedRule, Written, written_by, written_of
 from mlcbuild.compiler.models.architecture.attention_rules import NO_RULES, AttentionRules
 from mlcbuild.compiler.models.architecture.window import SlidingWindow
 
+_RULE = "cuda.paged_decode"
 _MOST_PARTS = WARP  # blocks of a sequence: the threads of a warp weigh one each
 _SLOTS = 8  # threads of a place, as parts are merged
 
@@ -78,7 +82,27 @@ def paged_decode(
         rope_scaling=rope_scaling,
     )
     made = replace_body(original, statement(call.run))
-    return with_sinks_of_decode(made) if rules.sinks else made
+    if rules.sinks:
+        return with_sinks_of_decode(made)
+    if sliding_window or window is not None:
+        return made
+    return written_by(_RULE, made, rope_scaling=dict(rope_scaling), rules=asdict(rules))
+
+
+def _rewrite(written: Written, shape: DecodeShape) -> tirx.PrimFunc:
+    rules = AttentionRules(**written.given["rules"])
+    return paged_decode(written.func, rope_scaling=written.given["rope_scaling"], rules=rules, shape=shape)
+
+
+tune_paged_decode = ShapedRule(
+    name=_RULE,
+    shape=DecodeShape,
+    values={"warps": (1, 2, 4, 8), "blocks": (132, 264, 396, 528, 792), "tokens": (32, 64, 128), "alone": (64, 256)},
+    match=written_of(_RULE),
+    default=lambda _: DecodeShape(),
+    build=_rewrite,
+    inputs=lambda written: decode_inputs(written.func),
+)
 
 
 class _Host(Call):
