@@ -8,9 +8,13 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
+from tvm import relax
+from tvm.ir import TupleType
+
+from mlcbuild.compiler import ir
 from mlcbuild.compiler.backends.cpu import link as cpu_link
 from mlcbuild.compiler.backends.cpu import schedule as cpu_schedule
 from mlcbuild.compiler.backends.cuda import link as cuda_link
@@ -61,6 +65,7 @@ def compile_library(
     architectures: Sequence[str] | None = None,
     attention: Mapping[str, object] | None = None,
     hidden_states: bool = False,
+    entry_functions: Collection[str] | None = None,
 ) -> Path:
     """Compile a model's `config.json` into `directory`/lib.so, and return its path.
 
@@ -69,7 +74,8 @@ def compile_library(
     libraries compiled with the same code. `architectures` are a GPU's; left out, the target's own; without any, the
     library has the host's code alone, for device functions that something else runs. `quantization` is a scheme, or a
     table of them by patterns of names. `attention` are values of
-    `AttentionConfig`, as JSON, instead of the family's. A `vocabulary.json` in `directory` is the tokenizer's.
+    `AttentionConfig`, as JSON, instead of the family's. A `vocabulary.json` in `directory` is the tokenizer's. Of
+    several entry functions that take weights only those in `entry_functions` are compiled, if it is given.
     """
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(config))
@@ -81,6 +87,7 @@ def compile_library(
         report=report,
         attention=attention,
         hidden_states=hidden_states,
+        entry_functions=entry_functions,
     )
     return finish_library(
         target,
@@ -102,6 +109,7 @@ def compile_graph(
     report: Report | None = None,
     attention: Mapping[str, object] | None = None,
     hidden_states: bool = False,
+    entry_functions: Collection[str] | None = None,
 ) -> None:
     """From `config.json` to `phase3.json`, in `directory`."""
     run = _Timer(report)
@@ -125,6 +133,8 @@ def compile_graph(
         reader=schemes.reader_class(scheme),
         hidden_states=hidden_states,
     )
+    if entry_functions is not None:
+        _keep_entry_functions(at("export.json"), entry_functions)
     write_configured(directory, scheme, overrides)
     with parsed_once():
         run(
@@ -148,6 +158,16 @@ def compile_graph(
             backend=backend_passes(target, number),
             **level,
         )
+
+
+def _keep_entry_functions(module: Path, names: Collection[str]) -> None:
+    whole = ir.load_module(module)
+    for variable, function in whole.functions_items():
+        is_entry = isinstance(function, relax.Function) and "global_symbol" in (function.attrs or {})
+        takes_weights = is_entry and len(function.params) and isinstance(function.params[-1].ty, TupleType)
+        if takes_weights and variable.name_hint not in names:
+            del whole[variable]
+    ir.save_module(relax.transform.DeadCodeElimination()(whole), module)
 
 
 def scheme_in(directory: Path, quantization: str | Mapping[str, str]) -> QuantizationScheme:

@@ -1,7 +1,8 @@
 """docs/scheme-grid.md: every family by every scheme, with the largest error seen of the pairs that ran.
 
 `python -m tests.compiler.scheme_grid_page` writes the page of `scheme_grid.json`. With words, such as `llama` or
-`llama/int8_int8_f16` or `*/q4f16_1`, it measures these pairs first, and writes them into the file one by one.
+`llama/int8_int8_f16` or `*/q4f16_1`, it measures these pairs first, and writes them into the file one by one; with
+`--missing`, those of them that the file has not.
 """
 
 from __future__ import annotations
@@ -59,11 +60,14 @@ def _cell(found: Measured | None) -> str:
 
 def main() -> None:
     results = read_results()
-    asked = [word if "/" in word else f"{word}/*" for word in sys.argv[1:]]
+    words = sys.argv[1:]
+    missing = "--missing" in words
+    asked = [word if "/" in word else f"{word}/*" for word in words if word != "--missing"]
     with tempfile.TemporaryDirectory() as folder:
         kernels = Path(folder) / "kernels"
         for model, scheme in pairs():
-            if not any(fnmatch.fnmatch(f"{model}/{scheme}", word) for word in asked):
+            wanted = any(fnmatch.fnmatch(f"{model}/{scheme}", word) for word in asked)
+            if not wanted or (missing and (model, scheme) in results):
                 continue
             results[model, scheme] = measure(model, scheme, kernel_store=kernels)
             print(model, scheme, results[model, scheme], file=sys.stderr, flush=True)

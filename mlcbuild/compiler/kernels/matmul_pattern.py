@@ -5,13 +5,14 @@
 where W is a stored matrix (n, k), or is restored from packed integers:
     W[n, k] = (((words[n, k // per_word] >> (k % per_word * bits)) & (2**bits - 1)) - offset) * scales[n, k // group]
 or of words and scales that have their two axes exchanged; or is computed of stored bits in another way
-(`computed_matrix`).
+(`computed_matrix`). Products of other matrices have the same form: of signed bytes, whose sums are integers, and of
+integers with zero points (`zero_point_matrix`).
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,10 @@ class PackedMatrix:
     group: int
     offset: float
     by_columns: bool = False  # words and scales are read at [k // …, n]
+
+
+AnyMatrix = Any
+"""A stored matrix (a variable), a `PackedMatrix`, a `ComputedMatrix`, or what another `FindMatrix` answers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +73,7 @@ class MatrixProduct:
     func: tirx.PrimFunc
     x: tirx.Var
     x_indices: tuple[Expression | None, ...]  # None: the row; the last axis, k, is left out
-    matrix: tirx.Var | PackedMatrix | ComputedMatrix
+    matrix: AnyMatrix
     output: tirx.Var
     output_indices: tuple[Expression | None, ...]  # None: the row; the last axis, n, is left out
     rows: int | Expression
@@ -85,15 +90,34 @@ class MatrixProduct:
         return [*(row if index is None else index for index in self.output_indices), n]
 
 
+FindMatrix = Callable[..., AnyMatrix | None]
+"""Answers the matrix that an expression reads at [n, k], given as keywords."""
+
+
 def match_matrix_product(func: tirx.PrimFunc, *, gated: bool = False) -> MatrixProduct | None:
     """The product in `func`, if it holds one, with at most one element-wise block after it, which may be `gated`."""
+    return match_product(func, _float_matrix, gated=gated)
+
+
+def match_byte_product(func: tirx.PrimFunc) -> MatrixProduct | None:
+    """The product of signed bytes in `func`, summed in int32, if it holds one, with at most one element-wise block
+    after it."""
+    product = match_product(func, _byte_matrix)
+    if product is None or str(product.x.dtype) != "int8" or str(product.output.dtype) != "int32":
+        return None
+    return product
+
+
+def match_product(func: tirx.PrimFunc, find: FindMatrix, *, gated: bool = False) -> MatrixProduct | None:
+    """The product in `func` with a matrix that is found so, with at most one element-wise block after it, which may be
+    `gated`."""
     inlined = inline_all(func)
     blocks = None if inlined is None else plain_blocks(inlined)
     if inlined is None or blocks is None:
         return None
     if not 1 <= len(blocks) <= 2:
         return None
-    product = _match_block(inlined, blocks[0])
+    product = _match_block(inlined, blocks[0], find)
     if product is None or len(blocks) == 1:
         return product
     epilogue = _match_epilogue(product, blocks[1])
@@ -166,7 +190,7 @@ def _axes_of(product: MatrixProduct, block: s_tir.SBlock, place: Sequence[Expres
     return tuple(axes) if sorted(filter(None, axes)) == expected else None
 
 
-def _match_block(func: tirx.PrimFunc, block: s_tir.SBlock) -> MatrixProduct | None:
+def _match_block(func: tirx.PrimFunc, block: s_tir.SBlock, find: FindMatrix) -> MatrixProduct | None:
     store = block.body
     axes = list(block.iter_vars)
     if block.init is None or not isinstance(store, tirx.BufferStore) or len(axes) < 2:
@@ -188,11 +212,9 @@ def _match_block(func: tirx.PrimFunc, block: s_tir.SBlock) -> MatrixProduct | No
     for left, right in ((product.a, product.b), (product.b, product.a)):
         x = without_casts(left)
         restored = without_casts(right)
-        matrix: tirx.Var | PackedMatrix | ComputedMatrix | None = match_matrix(restored, n=n, k=k)
-        if matrix is None:
-            matrix = match_computed_matrix(restored, n=n, k=k)
-            if matrix is not None and any(matrix.uses(axis.var) for axis in outer):
-                continue  # Each row has a matrix of its own.
+        matrix = find(restored, n=n, k=k)
+        if isinstance(matrix, ComputedMatrix) and any(matrix.uses(axis.var) for axis in outer):
+            continue  # Each row has a matrix of its own.
         if matrix is None or not isinstance(x, tvm.ir.TensorLoad) or not x.indices[-1].same_as(k):
             continue
         spatial = [axis.var for axis in outer]
@@ -214,6 +236,19 @@ def _match_block(func: tirx.PrimFunc, block: s_tir.SBlock) -> MatrixProduct | No
             epilogue=None,
         )
     return None
+
+
+def _float_matrix(expression: Expression, *, n: tirx.Var, k: tirx.Var) -> AnyMatrix | None:
+    found = match_matrix(expression, n=n, k=k)
+    return match_computed_matrix(expression, n=n, k=k) if found is None else found
+
+
+def _byte_matrix(expression: Expression, *, n: tirx.Var, k: tirx.Var) -> AnyMatrix | None:
+    if not isinstance(expression, tvm.ir.TensorLoad) or str(expression.source.dtype) != "int8":
+        return None
+    indices = list(expression.indices)
+    fits = len(indices) == 2 and indices[0].same_as(n) and indices[1].same_as(k)
+    return expression.source if fits else None
 
 
 def _is_one(extent: Expression) -> bool:
