@@ -1,7 +1,7 @@
 """`quantization = "auto"`: which scheme stores each matrix is chosen by what the model sees of a text, and by a budget.
 
-MeasureSensitivity (one an imported shard and candidate) → ChoosePrecision → AssignPrecision, on the statistics that all
-methods of calibration share. A measurement knows no budget, so another budget measures nothing anew.
+MeasureSensitivity (one an imported shard and candidate) → ChoosePrecision → AssignPrecision, by the library with which
+all methods of calibration observe a model. A measurement knows no budget, so another budget measures nothing anew.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mlcbuild.compiler.quantization.mixed.scheme import check_one_dtype
 from mlcbuild.engine.action import Action, DerivedArtifact, DiscoveredArtifacts
 from mlcbuild.errors import StageError
 from mlcbuild.rules import schemes
-from mlcbuild.rules.calibration import CALIBRATION, CalibrationTextInfo, observe_model
+from mlcbuild.rules.calibration import CALIBRATION, CalibrationTextInfo, Observing, prepare_observing
 from mlcbuild.rules.configured_model import configure
 from mlcbuild.rules.imported_weights import imported_shards
 from mlcbuild.rules.precision import AUTO, TargetPrecision, assign_precision
@@ -55,7 +55,8 @@ class MeasureShard:
 
     candidates: tuple[str, ...]
     parameters: DerivedArtifact
-    statistics: DerivedArtifact
+    shards: DiscoveredArtifacts
+    observing: Observing
 
     def __call__(self, *, owner: str, index: int, shard: DerivedArtifact) -> tuple[tuple[Action, DerivedArtifact], ...]:
         """The actions of the shard of a number, and the file of each."""
@@ -67,10 +68,19 @@ class MeasureShard:
                 "MeasureSensitivity",
                 "mlcbuild.compiler.stages.measure_sensitivity:run",
                 owner=owner,
-                inputs={"shard": shard, "parameters": self.parameters, "statistics": self.statistics},
+                inputs={
+                    "shard": shard,
+                    "shards": self.shards,
+                    "parameters": self.parameters,
+                    "samples": self.observing.samples,
+                    "library": self.observing.library,
+                    "observation": self.observing.observation,
+                },
                 outputs={"measured": file},
                 parameters={},
                 plugins=schemes.with_encoder(name),
+                toolchains=("tvm",),
+                requirements=self.observing.requirements,
             )
             found.append((action, action.output(f"out/{file}")))
         return tuple(found)
@@ -109,7 +119,7 @@ def automatic_precision(context: RuleContext, model: ModelInfo) -> AutomaticPrec
     # Weights are imported by a list that waits for no choice: that of the check of one candidate.
     parameters = configure(context, model, quantization=candidates[0], part=_PART).parameters
     shards = imported_shards(context, model).all
-    statistics = observe_model(context, model, text, parameters=parameters, shards=shards)
+    observing = prepare_observing(context, model, text, parameters=parameters, shards=shards)
     choice = context.stage(
         "ChoosePrecision",
         "mlcbuild.compiler.stages.choose_precision:run",
@@ -123,7 +133,7 @@ def automatic_precision(context: RuleContext, model: ModelInfo) -> AutomaticPrec
     chosen = choice.output("out/precision.json")
     return AutomaticPrecision(
         precision=replace(assign_precision(context, model, candidates, file=chosen), chosen=chosen),
-        measure=MeasureShard(candidates=candidates, parameters=parameters, statistics=statistics),
+        measure=MeasureShard(candidates=candidates, parameters=parameters, shards=shards, observing=observing),
         parameters=parameters,
     )
 

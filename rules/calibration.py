@@ -109,20 +109,36 @@ class ObserveShards:
         return Discovery(actions=tuple(actions), groups=((_STATISTICS, tuple(folders)),))
 
 
-def observe_model(
+@dataclass(frozen=True, kw_only=True)
+class Observing:
+    """What a model is observed by: the `library` and its `observation`, and the folder of `samples`. `requirements` are
+    those of actions that run the model."""
+
+    sampling: Action
+    library: DerivedArtifact
+    observation: DerivedArtifact
+    requirements: ExecutionRequirements
+
+    @property
+    def samples(self) -> DerivedArtifact:
+        return self.sampling.output("out/shards/")
+
+
+def prepare_observing(
     context: RuleContext,
     model: ModelInfo,
     text: CalibrationTextInfo,
     *,
     parameters: DerivedArtifact,
     shards: DiscoveredArtifacts,
-) -> DerivedArtifact:
-    """Declare the actions to the statistics of a model on a text: a folder. `parameters` is the list of the model whose
-    imported shards are given. Raises WorkspaceError for a bare shape."""
+) -> Observing:
+    """Declare what a model is observed by on a text. `parameters` is the list of the model whose imported shards are
+    given. Raises WorkspaceError for a bare shape."""
     source_of(context, model)
     assert model.tokenizer is not None  # a model with weights has a source, and a source has a tokenizer
     configured = configure(context, model, quantization=OBSERVED_SCHEME, platform=text.platform, part=_PART)
     library, observation = _observing_library(context, model, configured, text.platform)
+    requirements = replace(text.requirements, execution_hints=(("threads", text.requirements.cpus),))
     sampling = context.stage(
         "SampleTexts",
         "mlcbuild.compiler.stages.sample_texts:run",
@@ -141,13 +157,31 @@ def observe_model(
             parameters=parameters,
             library=library,
             observation=observation,
-            requirements=replace(text.requirements, execution_hints=(("threads", text.requirements.cpus),)),
+            requirements=requirements,
         ),
     )
+    return Observing(sampling=sampling, library=library, observation=observation, requirements=requirements)
+
+
+def observe_model(
+    context: RuleContext,
+    model: ModelInfo,
+    text: CalibrationTextInfo,
+    *,
+    parameters: DerivedArtifact,
+    shards: DiscoveredArtifacts,
+) -> DerivedArtifact:
+    """Declare the actions to the statistics of a model on a text: a folder. The arguments are those of
+    `prepare_observing`."""
+    return merge_statistics(context, prepare_observing(context, model, text, parameters=parameters, shards=shards))
+
+
+def merge_statistics(context: RuleContext, observing: Observing) -> DerivedArtifact:
+    """Declare the statistics of all that is observed: a folder."""
     merging = context.stage(
         "MergeStatistics",
         "mlcbuild.compiler.stages.merge_statistics:run",
-        inputs={"observed": DiscoveredArtifacts(action=sampling.identifier, group=_STATISTICS)},
+        inputs={"observed": DiscoveredArtifacts(action=observing.sampling.identifier, group=_STATISTICS)},
         outputs={"statistics": f"{_STATISTICS}/"},
     )
     return merging.output(f"out/{_STATISTICS}/")

@@ -16,7 +16,7 @@ from mlcbuild.rules.automatic_precision import (
     automatic_attributes,
     automatic_precision,
 )
-from mlcbuild.rules.calibration import ShardCalibration, calibration_attributes, calibration_of
+from mlcbuild.rules.calibration import ShardCalibration, calibration_attributes, calibration_of, merge_statistics
 from mlcbuild.rules.configured_model import ConfiguredModel, configure
 from mlcbuild.rules.imported_weights import ImportedShards, import_weights, imported_shards
 from mlcbuild.rules.precision import QUANTIZATION, TargetPrecision
@@ -118,7 +118,7 @@ def quantize(
             precision=configured.precision,
             parameters=source.parameters,
             shards=imported_shards(context, model),
-            statistics=None if automatic is None else automatic.measure.statistics,
+            statistics=None if automatic is None else merge_statistics(context, automatic.measure.observing),
         )
     imported = import_weights(
         context,

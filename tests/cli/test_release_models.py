@@ -91,6 +91,14 @@ def test_licences_and_sources_are_those_of_attributes_and_files(
     assert main(["release", "//:stated", "--unsigned", "--to", str(tmp_path / "other"), "--require-license"]) == 0
 
 
+def test_the_family_of_a_model_in_a_gguf_file_is_told(workspace: Path, tmp_path: Path, capsys: Capture) -> None:
+    with (workspace / "BUILD.toml").open("a") as file:
+        file.write('\n[[quantized_weights]]\nname = "packed"\nmodel = ":stated"\nquantization = "q4f16_1"\n')
+    assert main(["release", "//:packed", "--build", "--unsigned", "--to", str(tmp_path / "release")]) == 0
+    model = components(tmp_path / "release")["model //:stated"]
+    assert [each["value"] for each in model["properties"] if each["name"].endswith("family")] == ["llama"]
+
+
 def test_adapters_are_materials_of_the_model_that_they_are_merged_into(
     workspace: Path, tmp_path: Path, capsys: Capture
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,7 @@ def test_weights_are_calibrated_by_an_attribute(tmp_path: Path, kernel_cache: Ke
         _table("awq", "q4f16_1", _CALIBRATED),
         _table("smooth", "int8_int8_f16", _CALIBRATED, 'calibration_method = "smoothquant"'),
         _table("smooth-plain", "int8_int8_f16"),
+        _table("auto", "auto", _CALIBRATED, 'budget = "6 bits"'),
     )
     world.write("BUILD.toml", _HEAD + "".join(tables))
     with kernel_cache.used_by(world.root, world.cache):
@@ -61,4 +63,7 @@ def test_weights_are_calibrated_by_an_attribute(tmp_path: Path, kernel_cache: Ke
     for calibrated, plain in (("awq", "plain"), ("smooth", "smooth-plain")):
         assert len(shard(calibrated)) == len(shard(plain))
         assert shard(calibrated) != shard(plain)
+    chosen = json.loads((world.output("auto") / "precision.json").read_text())
+    assert chosen["measured"]["bytes"] <= chosen["measured"]["budget_bytes"]
+    assert any(chosen["measured"]["errors"].values())
     assert world.build(":all").actions.keys() == {"up_to_date"}

@@ -46,11 +46,12 @@ Digester = Callable[[FileEntry, Path], str]
 """The SHA-256 of a file of the store."""
 
 
-_SOURCE, _LORA = "source", "lora "
+_SOURCE, _LORA, _DESCRIPTION = "source", "lora ", "description"
 
 
 def model_requests(labels: Iterable[Label], analysis: Analysis) -> list[RequestedTarget]:
-    """Requests for the files that say where models come from and what their licences are. They are not released."""
+    """Requests for the files that say where models come from, what they are and what their licences are. They are not
+    released."""
     requests = []
     for label in labels:
         target = analysis.targets[label]
@@ -58,6 +59,8 @@ def model_requests(labels: Iterable[Label], analysis: Analysis) -> list[Requeste
         if model is not None and model.source is not None:
             requests.append(_request(label, _SOURCE, model.source))
             requests += [_request(label, f"{_LORA}{number}", files) for number, files in enumerate(model.lora.each)]
+            if model.known is None:
+                requests.append(_request(label, _DESCRIPTION, FilesInfo(files=(("", model.model),))))
         if license_info is None:
             continue
         if license_info.stated is not None:
@@ -129,7 +132,7 @@ class ModelDescriber:
         return DescribedModel(
             model=ModelInfo(
                 label=str(label),
-                family=known.description.family if known else "",
+                family=known.description.family if known else self._family(label),
                 license=stated.expression,
                 license_where=stated.where,
                 license_link=stated.link,
@@ -139,6 +142,12 @@ class ModelDescriber:
             ),
             texts=texts,
         )
+
+    def _family(self, label: Label) -> str:
+        """The family that ResolveModel found, of a model that analysis knows nothing of."""
+        for entry in self._files(label, _DESCRIPTION):
+            return str(json.loads(self._store.read(entry.digest))["family"])
+        return ""
 
     def _files(self, label: Label, what: str) -> tuple[FileEntry, ...]:
         name = f"{label} {what}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,22 +43,21 @@ class ObservedModel:
             kind=str(metadata["kv_state_kind"]),
         )
 
+    @property
+    def observation(self) -> Observation:
+        return self._observation
+
+    @property
+    def weights(self) -> ImportedParameters:
+        return self._weights
+
     def observed(self, samples: Sequence[Tokens]) -> Iterator[tuple[Observed, int]]:
         """The inputs of each layer, and of the head at last, with the number of such steps. Raises StageError for
         samples that do not fit the context, and for inputs that are not finite."""
-        longest = max(map(len, samples))
-        most = self._sizes.context_window if self._keeps else min(self._sizes.context_window, self._sizes.prefill_chunk)
-        if self._sizes.is_bounded and longest > most:
-            raise StageError(
-                f"samples of {longest} tokens do not fit the model's context of {most}",
-                advice=("lower `tokens` of the calibration_text",),
-            )
         layers, begin, end = self._observation.layers, self._observation.begin, self._observation.end
         steps = layers.count + (end is not None)
-        states = None
-        if self._keeps:
-            states = SequenceStates(self._machine, self._sizes, sequences=1, tokens=self._sizes.held(longest))
-        hidden = [self._embedded(sample) for sample in samples]
+        states = self.states_for(samples)
+        hidden = [self.embedded(sample) for sample in samples]
         if begin is not None:
             self._pass(BEGIN, begin, hidden, None)
         for number in range(layers.count):
@@ -67,42 +66,74 @@ class ObservedModel:
         if end is not None:
             yield self._pass(END, end, hidden, None), steps
 
+    def states_for(self, samples: Sequence[Tokens]) -> SequenceStates | None:
+        """What one sequence keeps, with room for each of the samples; None for a model that keeps nothing. Raises
+        StageError for samples that do not fit the context."""
+        longest = max(map(len, samples))
+        most = self._sizes.context_window if self._keeps else min(self._sizes.context_window, self._sizes.prefill_chunk)
+        if self._sizes.is_bounded and longest > most:
+            raise StageError(
+                f"samples of {longest} tokens do not fit the model's context of {most}",
+                advice=("lower `tokens` of the calibration_text",),
+            )
+        if not self._keeps:
+            return None
+        return SequenceStates(self._machine, self._sizes, sequences=1, tokens=self._sizes.held(longest))
+
+    def tensors(self, step: Step, changed: Mapping[str, Array] = {}) -> list[Any]:
+        """The parameters of a step, as its function takes them; some may be `changed`."""
+        numbers = (changed[name] if name in changed else self._weights.numbers(name) for name in step.parameters)
+        return [self._machine.tensor(np.ascontiguousarray(each)) for each in numbers]
+
+    def through(
+        self, function: str, weights: list[Any], hidden: Sequence[Array], states: SequenceStates | None
+    ) -> Iterator[Array]:
+        """What a function makes of the hidden states of each sample, with the `tensors` of its step."""
+        entry = self._machine.entry(function)
+        for before in hidden:
+            yield np.concatenate([made[0].numpy()[0] for made in self._pieces(entry, weights, before, states)])
+
     @property
     def _keeps(self) -> bool:
         """Whether sequences keep something, so that they can be read piece by piece."""
         return self._sizes.kind != _NO_STATE
 
-    def _embedded(self, sample: Tokens) -> Array:
-        """(n, hidden) before the first layer, or before `begin`."""
+    def embedded(self, sample: Tokens, changed: Mapping[str, Array] = {}) -> Array:
+        """(n, hidden) before the first layer, or before `begin`; some tables may be `changed`."""
         observation = self._observation
-        hidden = self._weights.rows(observation.embedding, np.asarray(sample))
-        hidden *= np.float32(observation.embedding_scale)
+
+        def rows(name: str, wanted: Array) -> Array:
+            return changed[name][wanted] if name in changed else self._weights.rows(name, wanted)
+
+        hidden = rows(observation.embedding, np.asarray(sample)) * np.float32(observation.embedding_scale)
         if observation.positions:
-            hidden += self._weights.rows(observation.positions, observation.first_position + np.arange(len(sample)))
+            hidden += rows(observation.positions, observation.first_position + np.arange(len(sample)))
         if observation.types:
-            hidden += self._weights.rows(observation.types, np.zeros(1, np.int64))
+            hidden += rows(observation.types, np.zeros(1, np.int64))
         return hidden
 
     def _pass(self, function: str, step: Step, hidden: list[Array], states: SequenceStates | None) -> Observed:
         """Take the hidden states of all samples through a function, in place."""
-        entry = self._machine.entry(function)
-        weights = [self._machine.tensor(self._weights.numbers(name)) for name in step.parameters]
+        entry, weights = self._machine.entry(function), self.tensors(step)
         found = [(each, InputSums(self._machine, each.width)) for each in step.inputs]
         for place, before in enumerate(hidden):
-            if states is not None:
-                states.add(_SEQUENCE)
             behind = []
-            length = self._sizes.prefill_chunk if self._keeps else len(before)
-            for begin in range(0, len(before), length):
-                piece = before[begin : begin + length]
-                made = self._run(entry, piece, weights, states)
+            for made in self._pieces(entry, weights, before, states):
                 behind.append(made[0].numpy()[0])
                 for place_of, (each, sums) in enumerate(found, 1):
                     sums.add(_finite(made[place_of].numpy(), each))
             hidden[place] = np.concatenate(behind)
-            if states is not None:
-                states.remove(_SEQUENCE)
         return found
+
+    def _pieces(self, entry: Any, weights: list[Any], before: Array, states: SequenceStates | None) -> Iterator[Any]:
+        """What a function returns for each piece of a sample's hidden states."""
+        if states is not None:
+            states.add(_SEQUENCE)
+        length = self._sizes.prefill_chunk if self._keeps else len(before)
+        for begin in range(0, len(before), length):
+            yield self._run(entry, before[begin : begin + length], weights, states)
+        if states is not None:
+            states.remove(_SEQUENCE)
 
     def _run(self, entry: Any, piece: Array, weights: list[Any], states: SequenceStates | None) -> Any:
         given = self._machine.tensor(np.ascontiguousarray(piece[np.newaxis]))

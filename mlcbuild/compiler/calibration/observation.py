@@ -4,8 +4,8 @@ Tokens become hidden states by rows of the embedding, a factor, and learned posi
 of layer is an entry function, `layer_<place>`, that takes hidden states, what sequences of the model keep (a KV cache,
 recurrent states, or both, of one layer), and a layer's own parameters, and returns hidden states with the inputs of the
 layer's matrices, and the recurrent states. `end` takes hidden states behind the last
-layer and the parameters of the last norm, and returns the input of the head. Encoders have `begin` instead, for the
-norm of embeddings, and see a text as a whole.
+layer and the parameters of the last norm, and returns the input of the head, and `logits` takes that and the head's
+parameters. Encoders have `begin` instead, for the norm of embeddings, and see a text as a whole.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mlcbuild.compiler import json_values
 from mlcbuild.compiler.models.description import Layers
 
 VERSION = 1
-BEGIN, END = "begin", "end"
+BEGIN, END, LOGITS = "begin", "end", "logits"
 GRAM_ROWS = 128  # that are added to a gram at a time
 
 
@@ -52,7 +52,7 @@ class Step:
 class Observation:
     """`positions` is the parameter with learned positions, of which `first_position` is the first token's, and `types`
     one whose first row is added to all tokens; "" for a model without. `steps` are those of the layers with the numbers
-    `shown`, each for all layers of its kind. An encoder has a `begin` and no `end`."""
+    `shown`, each for all layers of its kind. An encoder has a `begin`, and neither `end` nor `logits`."""
 
     layers: Layers
     embedding: str
@@ -62,6 +62,7 @@ class Observation:
     steps: tuple[Step, ...]
     begin: Step | None = None
     end: Step | None = None
+    logits: Step | None = None
     first_position: int = 0
     types: str = ""
 

@@ -12,7 +12,7 @@ from tvm import relax, tirx
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn.llm.kv_cache import PagedKVCache
 
-from mlcbuild.compiler.calibration.observation import END, Observation, layer_function
+from mlcbuild.compiler.calibration.observation import END, LOGITS, Observation, layer_function
 from mlcbuild.compiler.calibration.observed_functions import ObservedFunctions, parameters_below
 from mlcbuild.compiler.calibration.observing_reader import ObservingReader
 from mlcbuild.compiler.models.caches.kv_cache import create_placeholder
@@ -55,7 +55,11 @@ def observed_language_model(
         reader.observed.append((normed, [model.head_name]))
         return normed, ()
 
+    def logits(hidden: nn.Tensor, _: Mapping[str, nn.Object]) -> tuple[nn.Tensor, tuple[nn.Object, ...]]:
+        return model.logits(hidden), ()
+
     functions.add(END, parameters_below(model, f"{config.names.norm}."), end, kept={})
+    functions.add(LOGITS, parameters_below(model, model.head_name.removesuffix("weight")), logits, kept={})
     module = functions.module()
     return module, Observation(
         layers=layers,
@@ -65,6 +69,7 @@ def observed_language_model(
         shown=tuple(shown),
         steps=tuple(functions.steps[layer_function(place)] for place in range(len(shown))),
         end=functions.steps[END],
+        logits=functions.steps[LOGITS],
     )
 
 

@@ -1,62 +1,45 @@
-"""How much a model's outputs change if a matrix is stored by a scheme, and what it takes.
+"""What a model's matrices take by a scheme, and how far the model diverges if one of them is stored so (`divergence`).
 
-For a matrix W (out, in) whose inputs x were observed, and W + Δ as the scheme stores it:
-
-    error   trace(Δ G Δᵀ) / trace(W G Wᵀ)          G = Σ xᵀ x over the rows of the sample (`calibration.statistics`)
-    energy  trace(W G Wᵀ)                          the squares of all outputs; of experts, the mean
-
-The rows of a table of an embedding are read one by one: they have ‖Δ‖² / ‖W‖², and an energy of as many rows of mean
-size as the sample has tokens. One that is also the head has both. A matrix that was not observed has the error of its
-numbers, and no energy. Experts share the inputs of all. How errors of different matrices are weighed is for
-`calibration.weighing`.
-
-Δ is what the scheme's own encoder and decoder make, and integers of a quantized checkpoint that the scheme keeps have
-none. Parameters that no scheme quantizes have bytes and no error.
+What is stored is what the scheme's own encoder makes, and integers of a quantized checkpoint that the scheme keeps
+change nothing. Parameters that the scheme does not quantize have bytes and no divergence: candidates for a choice
+compute in one type, and in that all of them round these alike.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from mlcbuild.compiler import json_values
-from mlcbuild.compiler.calibration.made_parameters import made_numbers, parameters_in
-from mlcbuild.compiler.calibration.measured_error import MeasuredError
-from mlcbuild.compiler.calibration.statistics import Statistics
+from mlcbuild.compiler.calibration.divergence import divergences
+from mlcbuild.compiler.calibration.forward_pass import ObservedModel
+from mlcbuild.compiler.calibration.made_parameters import parameters_in
+from mlcbuild.compiler.calibration.samples import Tokens
 from mlcbuild.compiler.models.checkpoints.parameters import Parameter, ParameterList
 from mlcbuild.compiler.models.parameter_role import ParameterRole
 from mlcbuild.compiler.quantization.scheme import Encoder, QuantizationScheme
 from mlcbuild.compiler.quantization.stored_parts import stored_part
 from mlcbuild.compiler.weights.imported_shard import ImportedShard
 from mlcbuild.compiler.weights.tensor import Array, dtype_of
+from mlcbuild.errors import StageError
 
-VERSION = 1
-_ROWS = 2048  # of a matrix that are compared at a time
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RelativeError:
-    """`error` is relative to `energy`, which is 0 where it is not known."""
-
-    error: float
-    energy: float
+VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredParameter:
     """`bytes` are all that is stored for the parameter, scales too. `quantized` says whether the scheme quantizes it.
-    The errors of `outputs`, and of the rows of a `table`, are None for a parameter that has none."""
+    The `divergence` is None for a matrix that is read by no function that can be observed."""
 
     name: str
     role: ParameterRole
     bytes: int
     quantized: bool
-    outputs: RelativeError | None = None
-    table: RelativeError | None = None
+    divergence: float | None = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,104 +62,39 @@ def write_sensitivity(sensitivity: Sensitivity, path: Path) -> None:
 def measure(
     shard: ImportedShard,
     listed: ParameterList,
-    statistics: Statistics,
+    model: ObservedModel,
+    samples: Sequence[Tokens],
     scheme: QuantizationScheme,
     encoder: Encoder,
 ) -> Sensitivity:
-    """The sensitivity of all parameters of a shard. Raises StageError for one that the scheme cannot store."""
-    measured = []
-    for parameter in parameters_in(shard, listed):
-        stored = scheme.stored(parameter)
-        outputs, table = None, None
-        if is_matrix(parameter):
-            outputs, table = _errors(shard, parameter, statistics, scheme, encoder)
-        measured.append(
-            MeasuredParameter(
-                name=parameter.name,
-                role=parameter.role,
-                bytes=sum(math.prod(tensor.shape) * dtype_of(tensor.dtype).itemsize for tensor in stored),
-                quantized=scheme.covers(parameter.role),
-                outputs=outputs,
-                table=table,
-            )
+    """The sensitivity of all parameters of a shard. Raises StageError for one that the scheme cannot store, or by which
+    the model overflows."""
+    parameters = {parameter.name: parameter for parameter in parameters_in(shard, listed)}
+    quantized = [name for name, parameter in parameters.items() if scheme.covers(parameter.role)]
+
+    def stored(name: str) -> Array:
+        return _stored(shard, parameters[name], scheme, encoder)
+
+    found = divergences(model, samples, quantized, stored) if quantized else {}
+    for name, divergence in found.items():
+        if not math.isfinite(divergence):
+            raise StageError(f"with {name} in {scheme.name}, the model's outputs are not finite")
+    measured = tuple(
+        MeasuredParameter(
+            name=name,
+            role=parameter.role,
+            bytes=sum(math.prod(tensor.shape) * dtype_of(tensor.dtype).itemsize for tensor in scheme.stored(parameter)),
+            quantized=scheme.covers(parameter.role),
+            divergence=found.get(name) if scheme.covers(parameter.role) else 0.0,
         )
-    return Sensitivity(scheme=scheme.name, parameters=tuple(measured))
-
-
-def is_matrix(parameter: Parameter) -> bool:
-    """Whether a scheme may quantize a parameter."""
-    return parameter.role in (
-        ParameterRole.EMBEDDING,
-        ParameterRole.LINEAR,
-        ParameterRole.FINAL_FC,
-        ParameterRole.EXPERTS,
+        for name, parameter in parameters.items()
     )
+    return Sensitivity(scheme=scheme.name, parameters=measured)
 
 
-def _errors(
-    shard: ImportedShard,
-    parameter: Parameter,
-    statistics: Statistics,
-    scheme: QuantizationScheme,
-    encoder: Encoder,
-) -> tuple[RelativeError | None, RelativeError | None]:
-    """The errors of outputs, and of rows."""
-    observed = statistics.of(parameter.name)
-    is_table = parameter.role is ParameterRole.EMBEDDING
-    measured = None if observed is None else MeasuredError(observed.gram)
-    outputs, numbers = _Sums(), _Sums()
-    for matrix, restored in _pairs(shard, parameter, scheme, encoder):
-        for begin in range(0, len(matrix), _ROWS):
-            rows = matrix[begin : begin + _ROWS]
-            delta = restored[begin : begin + _ROWS] - rows
-            if measured is not None:
-                outputs.add(measured.total(delta), measured.total(rows))
-            if is_table or measured is None:
-                numbers.add(_squares(delta), _squares(rows))
-    if is_table:
-        table = numbers.relative(statistics.index.tokens / parameter.shape[0])
-        return (None if measured is None else outputs.relative(1.0)), table
-    if measured is None:
-        return numbers.relative(0.0), None
-    experts = parameter.shape[0] if parameter.role is ParameterRole.EXPERTS else 1
-    return outputs.relative(1 / experts), None
-
-
-class _Sums:
-    """Squares of changes, and of what is changed."""
-
-    def __init__(self) -> None:
-        self._changes: list[float] = []
-        self._sizes: list[float] = []
-
-    def add(self, change: float, size: float) -> None:
-        self._changes.append(change)
-        self._sizes.append(size)
-
-    def relative(self, share: float) -> RelativeError:
-        """Of all that was added; `share` is that of the energy in the sum of sizes."""
-        size = math.fsum(self._sizes)
-        return RelativeError(error=math.fsum(self._changes) / size if size > 0 else 0.0, energy=size * share)
-
-
-def _pairs(
-    shard: ImportedShard, parameter: Parameter, scheme: QuantizationScheme, encoder: Encoder
-) -> Iterator[tuple[Array, Array]]:
-    """Matrices (out, in) as they are, and as they are stored, in float32: one, or those of experts."""
-    for part in parameter.parts:
-        stored = encoder.decode(part, stored_part(shard, part, scheme, encoder)).astype(np.float32)
-        for number, numbers in enumerate(made_numbers(shard, part)):
-            yield numbers, stored[number] if parameter.role is ParameterRole.EXPERTS else stored
-
-
-def _squares(numbers: Array) -> float:
-    """The sum of squares, in an order that depends on no processor."""
-    return math.fsum(float(total) for total in _row_sums(numbers.astype(np.float64) ** 2))
-
-
-def _row_sums(squares: Array) -> Array:
-    """Sums of rows, column by column."""
-    total = np.zeros(len(squares))
-    for column in squares.T:
-        total += column
-    return total
+def _stored(shard: ImportedShard, parameter: Parameter, scheme: QuantizationScheme, encoder: Encoder) -> Array:
+    """The matrix as it is stored, in float32; experts are stacked."""
+    parts = [
+        encoder.decode(part, stored_part(shard, part, scheme, encoder)).astype(np.float32) for part in parameter.parts
+    ]
+    return np.concatenate(parts) if parameter.role is ParameterRole.EXPERTS else parts[0]

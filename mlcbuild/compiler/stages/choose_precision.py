@@ -1,7 +1,8 @@
 """ChoosePrecision: a scheme for each matrix of a model, so that its weights keep to a budget and errors are least.
 
-Where one scheme alone keeps to the budget, several are chosen only if their errors are smaller by `LEAST_GAIN`: what is
-measured of matrices one by one does not foretell what a model loses to a few percent.
+Errors are divergences of the model's predictions (`calibration.divergence`), which are added. Where one scheme alone
+keeps to the budget, several are chosen only if their errors are smaller by `LEAST_GAIN`: what is measured of matrices
+one by one, on a small part of a text, does not foretell what a model loses to a few percent.
 
 Reads `measured` (of MeasureSensitivity: every shard by every candidate) and `parameters` (parameters.json). Writes
 `precision` (precision.json): what was chosen, and, for people, what was measured of it.
@@ -17,7 +18,6 @@ from pathlib import Path
 from mlcbuild.compiler.calibration.budget import parse_budget
 from mlcbuild.compiler.calibration.knapsack import Choice, Option, choose, least_cost
 from mlcbuild.compiler.calibration.sensitivity import MeasuredParameter, read_sensitivity
-from mlcbuild.compiler.calibration.weighing import Weighing
 from mlcbuild.compiler.models.checkpoints.parameters import read_parameters
 from mlcbuild.compiler.quantization.mixed.precision import Precision, write_precision
 from mlcbuild.errors import StageError
@@ -39,8 +39,7 @@ def run(
     for scheme, found_of in by_scheme.items():
         if missing := [name for name in names if name not in found_of]:
             raise StageError(f"{missing[0]} was not measured by {scheme}")
-    weighing = Weighing(by_scheme[candidates[0]][name] for name in names)
-    errors = {scheme: {name: weighing.error(found[name]) for name in names} for scheme, found in by_scheme.items()}
+    errors = {scheme: {name: found[name].divergence or 0.0 for name in names} for scheme, found in by_scheme.items()}
     uniform = {
         scheme: {"bytes": sum(found[name].bytes for name in names), "error": math.fsum(errors[scheme].values())}
         for scheme, found in by_scheme.items()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,17 +17,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mlcbuild.compiler.calibration.divergence import first_samples
+from mlcbuild.compiler.calibration.samples import SampleShard, write_samples
 from mlcbuild.compiler.calibration.scales import Scales, Scaling
 from mlcbuild.compiler.calibration.sensitivity import (
     MeasuredParameter,
-    RelativeError,
     Sensitivity,
-    is_matrix,
     read_sensitivity,
     write_sensitivity,
 )
-from mlcbuild.compiler.calibration.statistics import Statistics
-from mlcbuild.compiler.calibration.weighing import Weighing
 from mlcbuild.compiler.models.checkpoints.parameters import (
     CheckpointTensor,
     Parameter,
@@ -41,13 +39,10 @@ from mlcbuild.compiler.stages import choose_precision, measure_sensitivity
 from mlcbuild.errors import StageError
 from tests.compiler import schemes
 from tests.compiler.calibration import outlier_model
-from tests.compiler.calibration.outlier_model import (
-    loaded,
-    logits_error,
-    texts,
-    write_shard,
-    write_statistics,
-)
+from tests.compiler.calibration.outlier_model import loaded, logits_error, texts
+from tests.compiler.family_cases import CASES
+from tests.compiler.observing import observed_model
+from tests.compiler.parity import reference
 from tests.compiler.resolving import parameters_of
 from tests.compiler.running import random_model, tensors_of
 from tests.compiler.tiny_models import Array
@@ -55,6 +50,7 @@ from tests.compiler.tiny_models import Array
 _CANDIDATES = ("q3f16_1", "q4f16_1", "q8f16_1", "q0f16")
 _HARD = ("model.layers.0.mlp.down_proj.weight", "model.layers.1.self_attn.qkv_proj.weight")
 _FACTOR = 16.0
+_SAMPLE = ((5, 3, 250, 18, 77, 102, 9, 31), tuple(range(40, 160)), tuple(range(319, 200, -1)))
 _CONFIG: dict[str, Any] = outlier_model.CONFIG | {
     "hidden_size": 160,
     "intermediate_size": 320,
@@ -89,7 +85,7 @@ def _sizes() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> _World:
+def world(tmp_path_factory: pytest.TempPathFactory, kernel_store: Path) -> _World:
     folder = tmp_path_factory.mktemp("sensitivity")
     tensors = {name: array.copy() for name, array in tensors_of(random_model(_CONFIG)).items()}
     for name, array in tensors.items():
@@ -98,23 +94,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> _World:
     # A table that integers of 4 bits have exactly: what is compared is the error of the layers.
     table = np.random.default_rng(2).integers(-7, 8, tensors["model.embed_tokens.weight"].shape).astype(np.float32)
     table[:, ::8] = 7
-    tensors["model.embed_tokens.weight"] = table / 4
+    # They are small, so that no token is certain: the head is this table, and a token would be its own best guess.
+    tensors["model.embed_tokens.weight"] = table / 64
     tensors = _with_hard_matrices(tensors)
-    shard = write_shard(folder, tensors)
-    write_statistics(folder / "statistics", loaded(tensors), texts(4, seed=1))
-    measured = []
-    for name in _CANDIDATES:
-        scheme = schemes.scheme(name)
-        measured.append(folder / f"{name}.json")
-        measure_sensitivity.run(
-            shard=shard,
-            parameters=folder / "parameters.json",
-            statistics=folder / "statistics",
-            measured=measured[-1],
-            scheme=scheme,
-            encoder=schemes.encoder_class(scheme),
-        )
-    return _World(folder=folder, tensors=tensors, measured=tuple(measured))
+    observed_model(_CONFIG, tensors, folder, kernel_store=kernel_store)
+    measured = tuple(_measure(folder, name, _SAMPLE) for name in _CANDIDATES)
+    return _World(folder=folder, tensors=tensors, measured=measured)
 
 
 def test_the_bits_go_to_the_matrices_that_need_them_and_beat_uniform_ones(world: _World) -> None:
@@ -128,48 +113,47 @@ def test_the_bits_go_to_the_matrices_that_need_them_and_beat_uniform_ones(world:
     assert _error(world, mixed, model, sample) < 0.9 * _error(world, uniform, model, sample)
 
 
-def test_a_table_that_is_also_the_head_counts_as_both_and_a_branch_by_what_it_adds() -> None:
-    def measured(
-        name: str, role: ParameterRole, outputs: RelativeError | None, table: RelativeError | None = None
-    ) -> MeasuredParameter:
-        return MeasuredParameter(name=name, role=role, bytes=1, quantized=True, outputs=outputs, table=table)
-
-    linear = ParameterRole.LINEAR
-    found = [
-        measured("e.weight", ParameterRole.EMBEDDING, _relative(0.5, 900.0), _relative(0.25, 60.0)),
-        measured("l.0.mlp.up.weight", linear, _relative(0.5, 7000.0)),
-        measured("l.0.mlp.down.weight", linear, _relative(0.125, 30.0)),
-        measured("l.1.mlp.up.weight", linear, _relative(0.5, 1.0)),
-        measured("l.1.mlp.down.weight", linear, _relative(0.125, 10.0)),
-        measured("head.weight", ParameterRole.FINAL_FC, _relative(0.25, 5e6)),
-    ]
-    errors = [Weighing(found).error(one) for one in found]
-    assert errors == pytest.approx([0.5 + 0.25, 0.5 / 3, 0.125 / 3, 0.5 / 10, 0.125 / 10, 0.25])
-
-
-def test_errors_are_those_of_outputs_relative_to_the_outputs(world: _World) -> None:
-    scheme = schemes.scheme("q4f16_1")
-    stored = schemes.stored(_CONFIG, schemes.scheme("q0f32"), world.tensors)
-    statistics = Statistics(world.folder / "statistics")
-    found = {one.name: one for one in read_sensitivity(world.measured[1]).parameters}
+def test_divergences_are_those_of_the_next_tokens_probabilities(world: _World) -> None:
+    scheme, plain = schemes.scheme("q3f16_1"), schemes.scheme("q0f32")
+    stored = schemes.stored(_CONFIG, plain, world.tensors)
+    found = {one.name: one for one in read_sensitivity(world.measured[0]).parameters}
+    expected = [_log_probabilities(loaded(world.tensors), list(sample)) for sample in _SAMPLE]
     for parameter in parameters_of(_CONFIG).parameters:
         measured = found[parameter.name]
-        if not is_matrix(parameter):
-            assert measured.outputs is measured.table is None
-            continue
-        matrix = stored[parameter.name].astype(np.float64)
-        arrays = schemes.encoder(scheme).encode(parameter, matrix.astype(np.float16))
-        delta = schemes.encoder(scheme).decode(parameter, arrays).astype(np.float64) - matrix
-        observed = statistics.of(parameter.name)
-        gram = np.eye(matrix.shape[1]) if observed is None else observed.gram.astype(np.float64)
-        energy = np.trace(matrix @ gram @ matrix.T)
-        relative = measured.table if observed is None else measured.outputs
-        assert relative is not None
-        assert relative.error == pytest.approx(np.trace(delta @ gram @ delta.T) / energy, rel=1e-3)
-        share = 1.0 if observed is not None else statistics.index.tokens / parameter.shape[0]
-        assert relative.energy == pytest.approx(energy * share, rel=1e-3)
         sizes = [math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize for tensor in scheme.stored(parameter)]
         assert measured.bytes == sum(sizes)
+        if not scheme.covers(parameter.role):
+            assert measured.divergence == 0
+            continue
+        arrays = schemes.encoder(scheme).encode(parameter, stored[parameter.name].astype(np.float16))
+        changed = schemes.encoder(scheme).decode(parameter, arrays).astype(np.float32)
+        model = loaded(schemes.restored(_CONFIG, plain, stored | {parameter.name: changed}))
+        others = [_log_probabilities(model, list(sample)) for sample in _SAMPLE]
+        sums = [(np.exp(one) * (one - other)).sum(axis=1) for one, other in zip(expected, others, strict=True)]
+        assert measured.divergence == pytest.approx(np.concatenate(sums).mean(), rel=2e-2)
+
+
+def test_a_model_as_it_is_does_not_diverge(world: _World) -> None:
+    assert not any(one.divergence for one in read_sensitivity(world.measured[3]).parameters)
+
+
+def test_an_encoder_diverges_by_its_hidden_states(tmp_path: Path, kernel_store: Path) -> None:
+    case = CASES["bert"]
+    tensors = {name: np.array(array) for name, array in case.checkpoint(tensors_of(random_model(case.model))).items()}
+    observed_model(case.config, tensors, tmp_path, kernel_store=kernel_store)
+    three, eight = (
+        {one.name: one for one in read_sensitivity(_measure(tmp_path, name, ((2, 7, 9, 4),))).parameters}
+        for name in ("q3f16_1", "q8f16_1")
+    )
+    quantized = [name for name, one in three.items() if one.quantized and one.divergence is not None]
+    assert len(quantized) > 4
+    assert all(0 < (eight[name].divergence or 0) < (three[name].divergence or 0) < 1 for name in quantized)
+
+
+def test_samples_are_read_up_to_a_number_of_tokens() -> None:
+    pieces = [(1,) * 300, (2,) * 200, (3,) * 200]
+    assert first_samples(pieces) == pieces[:2]
+    assert first_samples([(1,) * 5000]) == [(1,) * 5000]
 
 
 def test_more_bytes_never_give_a_greater_error_and_no_budget_is_exceeded(world: _World) -> None:
@@ -193,9 +177,7 @@ def test_several_schemes_are_not_chosen_for_a_small_gain(first: float, is_mixed:
     files = []
     for scheme, size, factor in (("q3f16_1", 60, 2.0), ("q4f16_1", 80, 1.0), ("q8f16_1", 100, 0.0)):
         found = tuple(
-            MeasuredParameter(
-                name=name, role=linear, bytes=size, quantized=True, outputs=_relative(factor * error, 0.0)
-            )
+            MeasuredParameter(name=name, role=linear, bytes=size, quantized=True, divergence=factor * error)
             for name, error in zip(names, (first, 1.0), strict=True)
         )
         files.append(tmp_path / f"{scheme}.json")
@@ -253,8 +235,31 @@ def _with_hard_matrices(tensors: dict[str, Array]) -> dict[str, Array]:
     return schemes.restored(_CONFIG, scheme, changed)
 
 
-def _relative(error: float, energy: float) -> RelativeError:
-    return RelativeError(error=error, energy=energy)
+def _measure(folder: Path, name: str, sample: Sequence[tuple[int, ...]]) -> Path:
+    """What MeasureSensitivity writes of an `observed_model`, whose weights are one shard, by a scheme."""
+    scheme, samples = schemes.scheme(name), folder / "samples"
+    samples.mkdir(exist_ok=True)
+    write_samples(SampleShard(samples=tuple(sample)), samples / "samples_00000.json")
+    (shard,) = (folder / "shards").iterdir()
+    measure_sensitivity.run(
+        shard=shard,
+        shards=[shard],
+        parameters=folder / "parameters.json",
+        samples=samples,
+        library=folder / "lib.so",
+        observation=folder / "observation.json",
+        measured=folder / f"{name}.json",
+        scheme=scheme,
+        encoder=schemes.encoder_class(scheme),
+    )
+    return folder / f"{name}.json"
+
+
+def _log_probabilities(model: Any, tokens: list[int]) -> Array:
+    logits = reference(model, tokens).astype(np.float64)
+    logits -= logits.max(axis=1, keepdims=True)
+    found: Array = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    return found
 
 
 def _bytes(scheme: QuantizationScheme) -> int:
