@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from mlcbuild.tuning.record import Outcome, Record
 from mlcbuild.tuning.store import RecordStore
 from tests.compiler.tiny_models import TINY
 from tests.end_to_end.kernel_cache import KernelCache
-from tests.end_to_end.world import World
+from tests.end_to_end.world import World, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -100,6 +101,51 @@ def test_nothing_is_measured_twice_nor_for_another_model_of_the_shapes(tuned: Wo
     new = {(record.kernel, record.shape) for record in after - before}
     assert len(new) == 2
     assert new.isdisjoint((record.kernel, record.shape) for record in before)
+
+
+def _copied(tuned: World, folder: Path) -> tuple[World, World, set[Record]]:
+    """Two workspaces with a cache of their own, in which all is compiled that the first trials took; its records."""
+    cache = shutil.copytree(tuned.cache, folder / "cache", symlinks=True)
+    one, other = (World(folder, name=name, cache=cache) for name in ("one", "other"))
+    for world in (one, other):
+        world.environment = {**tuned.environment, **world.environment}
+        for name in ("BUILD.toml", "one.json", "two.json"):
+            shutil.copy(tuned.root / name, world.root / name)
+    return one, other, set(_records(one))
+
+
+def test_a_tuner_that_is_interrupted_goes_on_where_it_was(tuned: World, tmp_path: Path) -> None:
+    world, _, before = _copied(tuned, tmp_path)
+    first = world.start("tune", "//:a", "--trials", "50")
+    wait_until(lambda: len(_records(world)) > len(before), "a record")
+    first.send_signal(signal.SIGINT)
+    _out, err = first.communicate(timeout=120)
+    assert first.returncode == 8, err
+    kept = set(_records(world))
+    assert before < kept
+    second = world.process("tune", "//:a", "--trials", "2", "--output=json")
+    assert second.code == 0, second.err
+    after = set(_records(world))
+    assert kept < after, "no record is lost"
+    new = {(record.kernel, record.shape) for record in after - kept}
+    assert len(new) == json.loads(second.out)["trials"] == 2
+    assert new.isdisjoint((record.kernel, record.shape) for record in kept), "no trial is made again"
+
+
+def test_two_tuners_at_once_lose_no_record_and_repeat_no_trial(tuned: World, tmp_path: Path) -> None:
+    *worlds, before = _copied(tuned, tmp_path)
+    world = worlds[0]
+    both = [each.start("tune", "//:a", "--trials", "2", "--output=json") for each in worlds]
+    trials = 0
+    for process in both:
+        out, err = process.communicate(timeout=300)
+        assert process.returncode == 0, err
+        trials += json.loads(out)["trials"]
+    after = _records(world)
+    assert before < set(after)
+    new = [(record.kernel, record.shape, record.sizes) for record in set(after) - before]
+    assert len(new) == len(set(new)), "each was measured by one of them"
+    assert len({(kernel, shape) for kernel, shape, _ in new}) == trials == 4
 
 
 def test_a_tuned_library_has_the_same_bytes_from_exported_records_elsewhere(

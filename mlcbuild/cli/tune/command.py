@@ -138,13 +138,14 @@ def _spend(opened: OpenTuning, request: TuneRequest, progress: SlowProgress, not
         )
         progress.show_counted("trials", spent, opened.trials)
 
+    def planned() -> tuple[Trial, ...]:
+        return next_trials(opened.kernels, opened.records(), opened.trials - spent)
+
     with contextlib.ExitStack() as stack:
-        while spent < opened.trials:
-            trials = next_trials(opened.kernels, opened.records(), opened.trials - spent)
-            if not trials:
-                break
-            if alone and not spent:
-                stack.enter_context(measuring_here(opened.store.root / "tuning", waits=note))
+        if alone and planned():
+            stack.enter_context(measuring_here(opened.store.root / "tuning", waits=note))
+        # What another process has measured meanwhile is not measured again.
+        while spent < opened.trials and (trials := planned()):
             before = spent
             result = opened.builder.measure(trials, seconds=request.seconds, alone=alone, measured=measured)
             if result.interrupted or spent == before:
