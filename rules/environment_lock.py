@@ -43,6 +43,10 @@ class LockedWheel:
         return f"{self.name}-{self.version}.whl"
 
 
+def normalized(name: str) -> str:
+    return _SEPARATORS.sub("-", name).lower()
+
+
 def read_lock(text: str, path: str) -> tuple[tuple[LockedWheel, ...], tuple[WorkspaceError, ...]]:
     """The wheels of a lock file, sorted by name, and what is wrong with it, line by line."""
     found: dict[str, LockedWheel] = {}
@@ -105,7 +109,7 @@ def _wheel(line: str) -> LockedWheel:
     kind, digest = hashes[0]["kind"], hashes[0]["digest"]
     if kind != "sha256" or not _SHA256.fullmatch(digest):
         raise WorkspaceError(f'"{kind}:{digest}" of {name} is not a SHA-256', advice=_FORM)
-    return LockedWheel(name=_SEPARATORS.sub("-", name).lower(), version=pin["version"], sha256=digest)
+    return LockedWheel(name=normalized(name), version=pin["version"], sha256=digest)
 
 
 def resolve(requirements: Sequence[str]) -> str:
@@ -118,7 +122,7 @@ def resolve(requirements: Sequence[str]) -> str:
         raise WorkspaceError(f"pip finds no wheels for {' '.join(requirements)}: {lines[-1] if lines else done.stderr}")
     pins = {}
     for item in json.loads(done.stdout)["install"]:
-        name = _SEPARATORS.sub("-", item["metadata"]["name"]).lower()
+        name = normalized(item["metadata"]["name"])
         digest = item["download_info"]["archive_info"]["hashes"]["sha256"]
         pins[name] = f"{name}=={item['metadata']['version']} \\\n    --hash=sha256:{digest}\n"
     return "".join(pins[name] for name in sorted(pins))

@@ -18,6 +18,7 @@ ENVIRONMENT = Attribute(
     provides=("environment",),
     doc="The python_environment with the compiler.",
 )
+_TAKEN = frozenset(["environment", "program"])  # what the stage itself takes by these names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +61,8 @@ def environment_stage(
     """Declare an action that runs a program in an environment. `program` is `package.module:function`, and is called
     as a stage is, with these arguments and no others. The environment counts in the key by the content of its files.
     """
+    if taken := sorted(_TAKEN.intersection({*inputs, *outputs, *(parameters or {})})):
+        raise context.error(f"{mnemonic} gives its program an argument {taken[0]}, which is the environment's own")
     return context.stage(
         mnemonic,
         "mlcbuild.compiler.stages.run_in_environment:run",

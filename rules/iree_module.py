@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from mlcbuild.rules.environments import ENVIRONMENT, environment_stage, environment_with
-from mlcbuild.rules.onnx_model import MODEL, OnnxInfo
+from mlcbuild.rules.onnx_model import OnnxInfo
 from mlcbuild.rules.processors import processor_error, triple_error
 from mlcbuild.rules.providers import FilesInfo
 from mlcbuild.rules.requirements import REQUIREMENTS, requirements_of
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
+from mlcbuild.rules.stablehlo_module import StableHloInfo
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
 
+MODEL = Attribute(
+    name="model",
+    kind=AttributeKind.LABEL,
+    mandatory=True,
+    provides=("onnx", "stablehlo"),
+    doc="The onnx_model or stablehlo_module.",
+)
 # Attribute → the flag that says the device, and the one that says its kind.
 _DEVICES = {
     "cuda_target": ("--iree-hal-target-device=cuda", "--iree-cuda-target"),
@@ -20,7 +28,14 @@ _DEVICES = {
 
 def implement(context: RuleContext) -> Providers:
     target = context.target
-    environment = environment_with(context, "iree-base-compiler", "onnx")
+    stablehlo = context.provided(target.label_of(MODEL.name), StableHloInfo)
+    environment = environment_with(context, "iree-base-compiler", *(() if stablehlo else ("onnx",)))
+    if stablehlo is not None and len(stablehlo.platforms) != 1:
+        context.report(
+            f"{target.label_of(MODEL.name)} is for several platforms, and so asks its caller for the number of one",
+            attribute=MODEL.name,
+            advice=("name one in its platforms, such as cpu: IREE compiles it for any device",),
+        )
     named = [name for name in ("cpu", *_DEVICES) if target.has(name)]
     if len(named) != 1:
         raise context.error(
@@ -33,9 +48,9 @@ def implement(context: RuleContext) -> Providers:
         "CompileIREE",
         "mlcbuild.compiler.environments.programs.compile_iree:run",
         environment=environment,
-        inputs={"model": context.required(MODEL.name, OnnxInfo).model},
+        inputs={"model": stablehlo.module if stablehlo else context.required(MODEL.name, OnnxInfo).model},
         outputs={"module": "model.vmfb"},
-        parameters={"flags": flags},
+        parameters={"flags": flags, "is_onnx": stablehlo is None},
         requirements=requirements_of(target),
     )
     return (FilesInfo(files=(("model.vmfb", compiled.output("out/model.vmfb")),)),)

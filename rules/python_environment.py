@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mlcbuild.engine.action import CachePolicy, DerivedArtifact, ExecutionRequirements, SourceArtifact
-from mlcbuild.rules.environment_lock import LockedWheel, read_lock
+from mlcbuild.rules.environment_lock import LockedWheel, normalized, read_lock
 from mlcbuild.rules.environments import EnvironmentInfo
 from mlcbuild.rules.licenses import UnknownLicenseError, license_expression
 from mlcbuild.rules.providers import FilesInfo
@@ -25,6 +25,9 @@ def implement(context: RuleContext) -> Providers:
     if errors:
         context.errors.extend(errors)
         return ()
+    without = sorted({normalized(name) for name in target.strings("without")})
+    for name in sorted({wheel.name for wheel in wheels}.intersection(without)):
+        context.report(f"{name} is in the lock, and in without", attribute="without")
     unpacked = context.stage(
         "UnpackEnvironment",
         "mlcbuild.compiler.stages.unpack_environment:run",
@@ -33,6 +36,7 @@ def implement(context: RuleContext) -> Providers:
         parameters={
             "locked": {wheel.name: wheel.version for wheel in wheels},
             "accepted": sorted(target.strings("accept_license")),
+            "without": without,
         },
         toolchains=("python",),
         cache=CachePolicy.REMADE,
@@ -112,6 +116,12 @@ PYTHON_ENVIRONMENT = Rule(
                 name="accept_license",
                 kind=AttributeKind.STRING_LIST,
                 doc="Licences that SPDX does not list, as proprietary ones, and that you accept: LicenseRef-NAME.",
+            ),
+            Attribute(
+                name="without",
+                kind=AttributeKind.STRING_LIST,
+                doc="Packages that may be missing although others of the lock need them, because nothing that is run "
+                "imports them.",
             ),
         ),
         provides=("files", "environment"),

@@ -25,6 +25,7 @@ BUILT_IN = (
     "command",
     "compiler_pass",
     "compressed_tensors_package",
+    "executorch_program",
     "filegroup",
     "gguf_package",
     "hf_repository",
@@ -45,8 +46,13 @@ BUILT_IN = (
     "quantized_weights",
     "s3_file",
     "speed_test",
+    "stablehlo_module",
     "tool",
+    "torch_aoti_library",
+    "torch_exported_program",
+    "torch_model",
     "triton_kernel",
+    "xla_executable",
 )
 
 

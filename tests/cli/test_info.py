@@ -48,7 +48,7 @@ def test_info_for_programs(workspace: Path, capsys: Capture) -> None:
     assert "q4f32_1" in document["quantizations"]
     assert document["platforms"][0] == {"label": "//:v3", "kind": "cpu"}
     assert {"label": "@platforms//:cuda", "kind": "cuda"} in document["platforms"]
-    assert set(document["toolchains"]) == {"ld", "numpy", "nvfatbin", "nvrtc", "python", "triton", "tvm"}
+    assert set(document["toolchains"]) == {"gxx", "ld", "numpy", "nvfatbin", "nvrtc", "python", "triton", "tvm"}
     rules = load_rules(Path(), ())
     assert [rule["name"] for rule in document["rules"]] == sorted(rules)
     for rule in document["rules"]:

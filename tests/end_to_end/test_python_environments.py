@@ -48,6 +48,20 @@ def failure(world: World, *, code: int = 1) -> str:
     return done.err
 
 
+def test_a_wheel_may_carry_others(world: World, wheels: Path) -> None:
+    """As setuptools does. The wheel's own metadata lie at its top."""
+    carried = {"loud/_vendor/quiet-2.0.dist-info/WHEEL": "Wheel-Version: 1.0\n"}
+    world.write("small.txt", write_wheel(wheels, "loud", "1.0", {**LOUD, **carried})[1])
+    assert world.build().code == 0
+    assert shouted(world) == "HELLO!"
+
+
+def test_an_argument_that_the_environment_has_itself_is_told(world: World) -> None:
+    rule = FILES["louder/shouted.py"].replace('parameters={"marks"', 'parameters={"program": "x", "marks"')
+    world.write("louder/shouted.py", rule)
+    assert "Shout gives its program an argument program, which is the environment's own" in failure(world, code=7)
+
+
 def test_what_an_edit_runs(world: World, wheels: Path) -> None:
     """Fetch, UnpackEnvironment and Shout are three actions, and an edit runs those that it concerns."""
     assert world.build().actions == {"executed_local": 3}

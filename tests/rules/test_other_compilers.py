@@ -26,11 +26,17 @@ source = "model.onnx"
 environment = ":made"
 """
 LOCKED = ("onnx", "onnxruntime")
+TORCH_FILES = {"model.py": "", "weights.safetensors": "", "gpu.txtpb": ""}
+JAX = ("onnx", "jax", "jaxlib", "flatbuffers", "iree-base-compiler")
+CUDA = (*JAX, "jax-cuda13-plugin", "jax-cuda13-pjrt")
+TORCH = ("onnx", "torch", "safetensors")
 
 
 def workspace(root: Path, tables: str, *, locked: tuple[str, ...] = LOCKED, head: str = HEAD) -> Path:
     lock = "".join(f"{name}==1.0 {PIN}\n" for name in locked)
-    return write(root, {"BUILD.toml": f"{head}\n{tables}", "lock.txt": lock, "model.onnx": "", "other.txt": ""})
+    return write(
+        root, {"BUILD.toml": f"{head}\n{tables}", "lock.txt": lock, "model.onnx": "", "other.txt": "", **TORCH_FILES}
+    )
 
 
 def errors(root: Path) -> list[str]:
@@ -142,3 +148,103 @@ def test_a_blob_computes_in_float32_on_every_processor(tmp_path: Path) -> None:
     assert found.toolchains == ("processor:here", "python")
     assert isinstance(found.command, StageCall)
     assert dict(found.command.parameters) == {"precision": "f32"}
+
+
+def torch(more: str = "", **changed: str) -> str:
+    """A torch_model, and a library of it with `more`."""
+    named = {"source": "model.py", "weights": "weights.safetensors", "function": "model", **changed}
+    lines = "".join(f'{name} = "{value}"\n' for name, value in named.items())
+    library = f'[[torch_aoti_library]]\nname = "l"\nmodel = ":t"\nenvironment = ":made"\n{more}\n'
+    return f'[[torch_model]]\nname = "t"\nenvironment = ":made"\n{lines}\n{library}'
+
+
+def test_a_library_of_torch_is_for_the_processor_that_it_names_and_made_without_weights(tmp_path: Path) -> None:
+    found = analysed(workspace(tmp_path, torch('cpu = "x86-64-v3"'), locked=TORCH), "//:l")
+    compiled = action(found, "CompileAOTI")
+    assert compiled.toolchains == ("gxx", "python")
+    assert isinstance(compiled.command, StageCall)
+    assert dict(compiled.command.inputs) == {"environment": "in/environment/", "exported": "in/exported/program.pt2"}
+    assert dict(compiled.command.parameters) == {"level": "x86-64-v3", "threads": 0}
+    exported = action(found, "ExportTorch")
+    assert isinstance(exported.command, StageCall)
+    assert dict(exported.command.inputs) == {"environment": "in/environment/", "source": "in/source/model.py"}
+
+
+@pytest.mark.parametrize(
+    ("tables", "told"),
+    [
+        (torch('cpu = "x86-64-v3"\nthreads = -1'), "threads = -1 is no number of threads in //:l"),
+        (torch('cpu = "x86-64-v3"', source="other.txt"), "source is not one Python file in //:t"),
+        (torch('cpu = "x86-64-v3"', weights="other.txt"), "weights has no file that ends in .safetensors in //:t"),
+        (torch('cpu = "x86-64-v3"', function="a b"), '"a b" is no name of a function in //:t'),
+        (torch('cpu = "znver4"'), '"znver4"'),
+    ],
+)
+def test_a_mistake_in_a_model_of_torch_is_told_at_load(tmp_path: Path, tables: str, told: str) -> None:
+    assert any(told in error for error in errors(workspace(tmp_path, tables, locked=TORCH)))
+
+
+def test_a_model_of_torch_needs_torch(tmp_path: Path) -> None:
+    assert "BUILD.toml:16:15: //:made has no torch and no safetensors in //:t" in errors(
+        workspace(tmp_path, torch('cpu = "x86-64-v3"'))
+    )
+
+
+def jax(tables: str, platforms: str = '["cpu"]', more: str = "") -> str:
+    module = f'[[stablehlo_module]]\nname = "s"\nenvironment = ":made"\nsource = "model.py"\nplatforms = {platforms}\n'
+    return f"{module}{more}\n{tables}"
+
+
+def xla(more: str = "") -> str:
+    return f'[[xla_executable]]\nname = "x"\nmodel = ":s"\nenvironment = ":made"\n{more}\n'
+
+
+def test_xla_has_the_processor_in_its_key_and_its_bytes_are_not_trusted(tmp_path: Path) -> None:
+    found = action(analysed(workspace(tmp_path, jax(xla()), locked=JAX), "//:x"), "CompileXLA")
+    assert (found.toolchains, found.cache) == (("processor:here", "python"), CachePolicy.NON_REPRODUCIBLE)
+    assert isinstance(found.command, StageCall)
+    assert dict(found.command.parameters) == {"level": "", "threads": 1}
+
+
+def test_xla_for_a_gpu_asks_nothing_of_the_machine(tmp_path: Path) -> None:
+    tables = jax(xla('gpu = "gpu.txtpb"'), platforms='["cuda", "cpu"]')
+    found = action(analysed(workspace(tmp_path, tables, locked=CUDA), "//:x"), "CompileXLA")
+    assert (found.toolchains, found.cache) == (("python",), CachePolicy.ALL)
+
+
+def test_iree_takes_stablehlo_for_one_platform(tmp_path: Path) -> None:
+    module = '[[iree_module]]\nname = "i"\nmodel = ":s"\nenvironment = ":made"\ncpu = "znver4"\n'
+    found = action(analysed(workspace(tmp_path, jax(module), locked=JAX), "//:i"), "CompileIREE")
+    assert isinstance(found.command, StageCall)
+    assert dict(found.command.inputs) == {"environment": "in/environment/", "model": "in/model/model.mlirbc"}
+    told = "//:s is for several platforms, and so asks its caller for the number of one in //:i"
+    (error,) = errors(workspace(tmp_path, jax(module, platforms='["cpu", "cuda"]'), locked=JAX))
+    assert told in error
+
+
+@pytest.mark.parametrize(
+    ("tables", "locked", "told"),
+    [
+        (jax(xla(), platforms='["cuda"]'), JAX, "//:s is not for cpu in //:x"),
+        (jax(xla('gpu = "gpu.txtpb"')), CUDA, "//:s is not for cuda in //:x"),
+        (jax(xla('gpu = "gpu.txtpb"'), platforms='["cuda"]'), JAX, "//:made has no jax-cuda13-plugin"),
+        (jax(xla('gpu = "gpu.txtpb"\nthreads = 2'), platforms='["cuda"]'), CUDA, "threads is for a processor"),
+        (jax(xla("threads = 0")), JAX, "threads = 0 is no number of threads in //:x"),
+        (jax("", platforms='["npu"]'), JAX, '"npu" is no platform of JAX in //:s'),
+        (jax("", more='function = "a b"'), JAX, '"a b" is no name of a function in //:s'),
+    ],
+)
+def test_a_mistake_in_a_module_of_jax_is_told_at_load(
+    tmp_path: Path, tables: str, locked: tuple[str, ...], told: str
+) -> None:
+    assert any(told in error for error in errors(workspace(tmp_path, tables, locked=locked)))
+
+
+def test_executorch_takes_a_program_with_its_weights(tmp_path: Path) -> None:
+    program = '[[torch_exported_program]]\nname = "p"\nmodel = ":t"\nenvironment = ":made"\n'
+    lowered = '[[executorch_program]]\nname = "e"\nprogram = ":p"\nenvironment = ":made"\n'
+    library = torch('cpu = "x86-64-v3"')
+    tables = f"{library}\n{program}\n{lowered}"
+    found = action(analysed(workspace(tmp_path, tables, locked=(*TORCH, "executorch")), "//:e"), "LowerExecuTorch")
+    assert isinstance(found.command, StageCall)
+    assert dict(found.command.inputs) == {"environment": "in/environment/", "exported": "in/exported/model.pt2"}

@@ -65,11 +65,17 @@ def test_the_ends_of_a_range_are_those_of_the_compiler(name: str) -> None:
 
 
 def test_no_table_of_a_built_in_rule_takes_any_key(tmp_path: Path) -> None:
-    """But for those whose keys are labels, or names in a file of the user's, which their rules check."""
+    """But for those whose keys are labels, or names in a file of the user's, which their rules or that file check."""
     free = [
         f"{rule.schema.name}.{attribute.name}"
         for rule in load_rules(tmp_path, ()).values()
         for attribute in rule.schema.attributes
         if attribute.kind is AttributeKind.TABLE and not attribute.fields
     ]
-    assert free == ["model.lora_shares", "onnx_model.sizes", "triton_kernel.constexprs"]
+    assert free == [
+        "model.lora_shares",
+        "onnx_model.sizes",
+        "stablehlo_module.arguments",
+        "torch_model.arguments",
+        "triton_kernel.constexprs",
+    ]

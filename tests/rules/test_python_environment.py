@@ -112,3 +112,11 @@ def test_a_licence_that_spdx_does_not_list_can_be_accepted(tmp_path: Path) -> No
     )
     unpack = action(analysed(environment(tmp_path, f"one==1 {PIN}\n", more), "//:made"), "UnpackEnvironment")
     assert dict(unpack.command.parameters)["accepted"] == ["LicenseRef-Maker", "LicenseRef-Other"]  # type: ignore[union-attr]
+
+
+def test_what_may_be_missing_is_not_locked(tmp_path: Path) -> None:
+    environment(tmp_path, f"two-words==1 {PIN}\n", 'license = "MIT"\nwithout = ["Two_Words", "other"]')
+    with pytest.raises(WorkspaceErrors) as raised:
+        analysed(tmp_path, "//:made")
+    (error,) = raised.value.errors
+    assert str(error).startswith("BUILD.toml:8:11: two-words is in the lock, and in without in //:made")

@@ -55,9 +55,8 @@ def read_wheel(file: Path) -> Wheel:
     """Raises StageError for a file that is no wheel."""
     try:
         with zipfile.ZipFile(file) as archive:
-            (folder,) = {
-                PurePosixPath(name).parts[0] for name in archive.namelist() if name.endswith(".dist-info/WHEEL")
-            }
+            # Wheels that carry others, as setuptools does, have such folders further down as well.
+            (folder,) = {path.parts[0] for path in map(PurePosixPath, archive.namelist()) if _is_form(path)}
             form = _message(archive.read(f"{folder}/WHEEL"))
             metadata = _message(archive.read(f"{folder}/METADATA"))
     except (zipfile.BadZipFile, KeyError, ValueError, NotImplementedError) as error:
@@ -80,6 +79,10 @@ def read_wheel(file: Path) -> Wheel:
     )
 
 
+def _is_form(path: PurePosixPath) -> bool:
+    return len(path.parts) == 2 and path.parts[0].endswith(".dist-info") and path.parts[1] == "WHEEL"
+
+
 def unfit(wheel: Wheel) -> str:
     """Why this Python cannot use a wheel; "" if it can."""
     version = ".".join(map(str, sys.version_info[:3]))
@@ -94,8 +97,8 @@ def unfit(wheel: Wheel) -> str:
     return ""
 
 
-def unmet(wheel: Wheel, versions: dict[str, str]) -> list[str]:
-    """What a wheel needs that is not among `versions` (name → version), without extras."""
+def unmet(wheel: Wheel, versions: dict[str, str], without: frozenset[str] = frozenset()) -> list[str]:
+    """What a wheel needs that is neither among `versions` (name → version) nor `without`. Extras do not count."""
     found = []
     for text in wheel.requirements:
         try:
@@ -105,6 +108,8 @@ def unmet(wheel: Wheel, versions: dict[str, str]) -> list[str]:
         if needed.marker is not None and not needed.marker.evaluate({"extra": ""}):
             continue
         version = versions.get(canonicalize_name(needed.name))
+        if version is None and canonicalize_name(needed.name) in without:
+            continue
         if version is None:
             found.append(f"{wheel.name} {wheel.version} needs {needed.name}{needed.specifier}, which is not there")
         elif not needed.specifier.contains(version, prereleases=True):

@@ -25,12 +25,14 @@ def run(
     contents: Path,
     locked: Mapping[str, str],
     accepted: Sequence[str],
+    without: Sequence[str],
 ) -> None:
     """`locked` maps names to versions, as the lock file has them. Raises StageError for wheels that are not those, do
     not fit this Python or one another, or have a licence that SPDX does not list and that is not among `accepted`.
+    What is in `without` may be missing.
     """
     found = [read_wheel(file) for file in wheels]
-    _check(found, locked, accepted)
+    _check(found, locked, accepted, frozenset(without))
     places: dict[str, str] = {}
     for wheel in found:
         _unpack(wheel, environment, places)
@@ -44,7 +46,9 @@ def run(
     contents.write_text(json.dumps(description, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _check(wheels: Sequence[Wheel], locked: Mapping[str, str], accepted: Sequence[str]) -> None:
+def _check(
+    wheels: Sequence[Wheel], locked: Mapping[str, str], accepted: Sequence[str], without: frozenset[str]
+) -> None:
     versions = {wheel.name: wheel.version for wheel in wheels}
     problems = []
     for name, version in locked.items():
@@ -56,7 +60,7 @@ def _check(wheels: Sequence[Wheel], locked: Mapping[str, str], accepted: Sequenc
     for wheel in wheels:
         if why := unfit(wheel):
             problems.append(f"the wheel of {wheel.name} {wheel.version} does not fit: {why}")
-        problems += unmet(wheel, versions)
+        problems += unmet(wheel, versions, without)
         problems += [
             f"{wheel.name} {wheel.version} has the licence {reference}, which is not accepted: read it, and add it to "
             "accept_license"

@@ -31,7 +31,7 @@ class Unpacking:
         self.wheels.append(file)
         self.locked[name] = version
 
-    def run(self, accepted: Sequence[str] = ()) -> dict[str, str]:
+    def run(self, accepted: Sequence[str] = (), without: Sequence[str] = ()) -> dict[str, str]:
         """The files of the environment without metadata, and what they hold."""
         contents = self.folder / "environment.json"
         run(
@@ -40,6 +40,7 @@ class Unpacking:
             contents=contents,
             locked=self.locked,
             accepted=accepted,
+            without=without,
         )
         return {
             path.relative_to(self.environment).as_posix(): path.read_text()
@@ -151,6 +152,17 @@ def test_what_a_wheel_needs_must_be_locked_too(unpacking: Unpacking, tmp_path: P
         "  one 1 needs two>=2, and there is 1",
         "  one 1 needs Three, which is not there",
     ]
+
+
+def test_what_is_said_to_be_left_out_may_be_missing_and_not_of_another_version(
+    unpacking: Unpacking, tmp_path: Path
+) -> None:
+    needs = "Requires-Dist: Three_Words\nRequires-Dist: two>=2\n"
+    unpacking.lock(write_wheel(tmp_path, "one", "1", {"one.py": ""}, metadata=needs), "one", "1")
+    assert unpacking.run(without=["three-words", "two"]) == {"one.py": ""}
+    unpacking.lock(write_wheel(tmp_path, "two", "1"), "two", "1")
+    with pytest.raises(StageError, match="one 1 needs two>=2, and there is 1"):
+        unpacking.run(without=["three-words", "two"])
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,18 @@ LICENSES = {
     "onnxruntime": "MIT AND Apache-2.0 AND BSD-3-Clause AND PSF-2.0",
     "openvino": "Apache-2.0 AND BSD-3-Clause",
     "iree": "Apache-2.0 AND BSD-3-Clause AND PSF-2.0",
+    "jax": "Apache-2.0 AND BSD-3-Clause AND MIT",
+    "jax_cuda": "Apache-2.0 AND BSD-3-Clause AND MIT",
+    "executorch": "BSD-3-Clause AND Apache-2.0 AND MIT AND PSF-2.0",
+    "torch": "BSD-3-Clause AND Apache-2.0 AND MIT AND PSF-2.0",
 }
+# What its wheels name and lowering does not import; one of them is no wheel.
+WITHOUT = {
+    "executorch": [
+        "coremltools", "expecttest", "hydra-core", "hypothesis", "kgb", "omegaconf", "pandas", "parameterized",
+        "py-cpuinfo", "pytorch-tokenizers", "requests", "scikit-learn",
+    ],
+}  # fmt: skip
 HERE_LEVEL = processor.processor_level(processor.CPUINFO.read_text(), "x86_64")
 BOUND = 1e-5  # of an error, against float64
 MODELS = ("mlp", "block", "layer")
@@ -34,12 +45,13 @@ class CompilerWorld(World):
         self.tables: dict[str, str] = {}
         for name in ("onnxruntime", *compilers):
             self.write(f"{name}.txt", (HERE / "locks" / f"{name}.txt").read_bytes())
-            self.table("python_environment", name, lock=f"{name}.txt", license=LICENSES[name])
+            without = {"without": WITHOUT[name]} if name in WITHOUT else {}
+            self.table("python_environment", name, lock=f"{name}.txt", license=LICENSES[name], **without)
         for model in MODELS:
             self.table("written", f"{model}-source", kind=model, environment=":onnxruntime")
             self.table("onnx_model", model, source=f":{model}-source", environment=":onnxruntime")
 
-    def table(self, rule: str, name: str, **attributes: str | int | bool | dict[str, int]) -> None:
+    def table(self, rule: str, name: str, **attributes: str | int | bool | dict[str, int] | list[str]) -> None:
         """Add a target, or write it anew."""
         lines = [f"[[{rule}]]", f'name = "{name}"']
         for attribute, value in attributes.items():

@@ -1,4 +1,5 @@
-"""`model` → `module`: IREE's compiler, for the device that `flags` name. Needs iree-base-compiler and onnx.
+"""`model` (ONNX, or StableHLO in its portable form) → `module`: IREE's compiler, for the device that `flags` name.
+Needs iree-base-compiler, and onnx for ONNX.
 
 IREE writes names of its input file into the module, so that file always has the same one.
 """
@@ -13,25 +14,33 @@ from pathlib import Path
 _SOURCE, _MODULE = "model.mlir", "model.vmfb"
 
 
-def run(*, model: Path, module: Path, flags: Sequence[str]) -> None:
+def run(*, model: Path, module: Path, flags: Sequence[str], is_onnx: bool) -> None:
     from iree.compiler import tools
-    from iree.compiler.tools.import_onnx import __main__ as importer
 
     taken, made = model.resolve(), module.resolve()
     os.chdir(os.environ["TMPDIR"])
     # IREE starts its linker by a shell, without quotes: no absolute path may get into that line.
     linker = os.path.relpath(Path(tools.__file__).parents[1] / "_mlir_libs" / "iree-lld")
     os.environ["TMPDIR"] = "."
-    shutil.copyfile(taken, "model.onnx")
-    try:
-        importer.main(importer.parse_arguments(["model.onnx", "-o", _SOURCE]))
-    except Exception as error:
-        raise SystemExit(f"IREE cannot import the model: {error}") from None
+    if is_onnx:
+        _import_onnx(taken)
+    else:
+        shutil.copyfile(taken, _SOURCE)
     try:
         tools.compile_file(_SOURCE, output_file=_MODULE, extra_args=[*flags, *_linker(flags, linker)])
     except tools.CompilerToolError as error:
         raise SystemExit(_reason(str(error))) from None
     shutil.move(_MODULE, made)
+
+
+def _import_onnx(model: Path) -> None:
+    from iree.compiler.tools.import_onnx import __main__ as importer
+
+    shutil.copyfile(model, "model.onnx")
+    try:
+        importer.main(importer.parse_arguments(["model.onnx", "-o", _SOURCE]))
+    except Exception as error:
+        raise SystemExit(f"IREE cannot import the model: {error}") from None
 
 
 def _reason(told: str) -> str:

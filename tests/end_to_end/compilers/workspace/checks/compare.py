@@ -12,7 +12,9 @@ def run(*, artifact: Path, cases: Path, report: Path, runtime: str) -> None:
 
     inputs = {path.stem.removeprefix("in-"): np.load(path) for path in sorted(cases.glob("in-*.npy"))}
     expected = {path.stem.removeprefix("out-"): np.load(path) for path in sorted(cases.glob("out-*.npy"))}
-    found = {"onnxruntime": _onnxruntime, "openvino": _openvino, "iree": _iree}[runtime](artifact, inputs, expected)
+    if runtime in ("xla", "iree-stablehlo"):  # Weights are arguments of its functions.
+        inputs["weights"] = {path.stem.removeprefix("weight-"): np.load(path) for path in cases.glob("weight-*.npy")}
+    found = _RUNTIMES[runtime](artifact, inputs, expected)
     errors = {name: float(np.abs(found[name] - value).max()) for name, value in expected.items()}
     report.write_text(json.dumps({"error": max(errors.values()), "largest": float(np.abs(expected["y"]).max())}))
 
@@ -41,15 +43,85 @@ def _openvino(artifact: Path, inputs: dict[str, Any], expected: dict[str, Any]) 
 
 
 def _iree(artifact: Path, inputs: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
-    """Inputs and outputs have the order of the model's; the files of cases are sorted."""
     import numpy as np
     from iree import runtime
 
-    orders = {3: (["x", "past_keys", "past_values"], ["y", "keys", "values"]), 1: (["x"], ["y"])}
-    taken, given = orders[len(inputs)]
+    weights = inputs.pop("weights", {})
+    taken, given = _ORDERS[len(inputs)]
     context = runtime.SystemContext(config=runtime.Config("local-sync"))
     module = runtime.VmModule.copy_buffer(context.instance, artifact.read_bytes())
     context.add_vm_module(module)
-    made = context.modules[module.name]["model"](*(inputs[name] for name in taken))
+    made = context.modules[module.name]["main" if weights else "model"](
+        *(weights[name] for name in sorted(weights)), *(inputs[name] for name in taken)
+    )
     made = made if isinstance(made, tuple | list) else (made,)
     return {name: np.asarray(value) for name, value in zip(given, made, strict=True)}
+
+
+# Inputs and outputs have the order of the model's; the files of cases are sorted.
+_ORDERS = {3: (["x", "past_keys", "past_values"], ["y", "keys", "values"]), 1: (["x"], ["y"])}
+
+
+def _aoti(artifact: Path, inputs: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
+    import safetensors
+    import torch
+
+    loaded = torch._inductor.aoti_load_package(str(artifact / "model.pt2"))
+    values: dict[str, Any] = {}
+    for name in ("weights", "constants"):
+        with safetensors.safe_open(artifact / f"{name}.safetensors", framework="pt") as opened:
+            values |= {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    loaded.load_constants({name: values[name] for name in loaded.get_constant_fqns()}, check_full_update=True)
+    return _torch(loaded, inputs, expected)
+
+
+def _exported(artifact: Path, inputs: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
+    import torch
+
+    return _torch(torch.export.load(str(artifact)).module(), inputs, expected)
+
+
+def _torch(module: Any, inputs: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
+    import torch
+
+    taken, given = _ORDERS[len(inputs)]
+    with torch.no_grad():
+        made = module(*(torch.from_numpy(inputs[name]) for name in taken))
+    made = made if isinstance(made, tuple | list) else (made,)
+    return {name: value.numpy() for name, value in zip(given, made, strict=True)}
+
+
+def _executorch(artifact: Path, inputs: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
+    import torch
+    from executorch.runtime import Runtime
+
+    taken, given = _ORDERS[len(inputs)]
+    method = Runtime.get().load_program(artifact).load_method("forward")
+    made = method.execute([torch.from_numpy(inputs[name]) for name in taken])
+    return {name: value.numpy() for name, value in zip(given, made, strict=True)}
+
+
+def _xla(artifact: Path, inputs: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
+    import pickle
+
+    import numpy as np
+    from jax.experimental import serialize_executable
+
+    weights = inputs.pop("weights")
+    taken, given = _ORDERS[len(inputs)]
+    loaded = serialize_executable.deserialize_and_load(*pickle.loads(artifact.read_bytes()))
+    made = loaded(weights, *(inputs[name] for name in taken))
+    made = made if isinstance(made, tuple | list) else (made,)
+    return {name: np.asarray(value) for name, value in zip(given, made, strict=True)}
+
+
+_RUNTIMES = {
+    "onnxruntime": _onnxruntime,
+    "openvino": _openvino,
+    "iree": _iree,
+    "iree-stablehlo": _iree,
+    "aoti": _aoti,
+    "exported": _exported,
+    "executorch": _executorch,
+    "xla": _xla,
+}

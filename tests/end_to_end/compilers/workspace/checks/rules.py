@@ -15,7 +15,7 @@ def write(context: RuleContext) -> Providers:
         "checks.write:run",
         environment=context.required("environment", EnvironmentInfo),
         inputs={},
-        outputs={"model": f"{target.string('kind')}.onnx", "cases": "cases/"},
+        outputs={"model": f"{target.string('kind')}.onnx", "cases": "cases/", "weights": "weights.safetensors"},
         parameters={"kind": target.string("kind"), "seed": target.integer("seed")},
     )
     return (FilesInfo(files=tuple((path.removeprefix("out/"), made.output(path)) for path in made.outputs)),)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +11,26 @@ WIDTH, HEADS, INNER, PAST, TOKENS = 64, 4, 176, 5, 3
 HEAD = WIDTH // HEADS
 
 
-def run(*, model: Path, cases: Path, kind: str, seed: int) -> None:
+def run(*, model: Path, cases: Path, weights: Path, kind: str, seed: int) -> None:
     import numpy as np
 
     random = np.random.default_rng(seed)
-    {"mlp": _mlp, "block": _block, "layer": _layer}[kind](model, cases, random)
+    values = {"mlp": _mlp, "block": _block, "layer": _layer}[kind](model, cases, random)
+    _save_weights(values, weights)
+    for name, value in values.items():
+        np.save(cases / f"weight-{name}.npy", value)
+
+
+def _save_weights(values: dict[str, Any], file: Path) -> None:
+    """As safetensors: a header, its length before it, and the numbers."""
+    header, at = {}, 0
+    for name, value in values.items():
+        header[name] = {"dtype": "F32", "shape": list(value.shape), "data_offsets": [at, at + value.nbytes]}
+        at += value.nbytes
+    written = json.dumps(header).encode()
+    file.write_bytes(
+        b"".join([struct.pack("<Q", len(written)), written, *(each.tobytes() for each in values.values())])
+    )
 
 
 def run_changed(*, model: Path, folder: Path, change: str) -> None:
@@ -44,7 +61,7 @@ def run_changed(*, model: Path, folder: Path, change: str) -> None:
     onnx.save(whole, file)
 
 
-def _mlp(model: Path, cases: Path, random: Any) -> None:
+def _mlp(model: Path, cases: Path, random: Any) -> dict[str, Any]:
     import numpy as np
 
     weights = {
@@ -62,9 +79,10 @@ def _mlp(model: Path, cases: Path, random: Any) -> None:
     ]
     w1, b1, w2 = (weights[name].astype("f8") for name in ("w1", "b1", "w2"))
     _save(model, cases, nodes, weights, {"x": x}, {"y": np.maximum(x @ w1 + b1, 0) @ w2}, open_size="x")
+    return weights
 
 
-def _block(model: Path, cases: Path, random: Any) -> None:
+def _block(model: Path, cases: Path, random: Any) -> dict[str, Any]:
     """A block of a convolution net: convolution, ReLU, convolution, and the input again."""
     import numpy as np
 
@@ -86,9 +104,10 @@ def _block(model: Path, cases: Path, random: Any) -> None:
 
     inside = np.maximum(convolved(x.astype("f8"), weights["w1"].astype("f8")), 0)
     _save(model, cases, nodes, weights, {"x": x}, {"y": convolved(inside, weights["w2"].astype("f8")) + x})
+    return weights
 
 
-def _layer(model: Path, cases: Path, random: Any) -> None:
+def _layer(model: Path, cases: Path, random: Any) -> dict[str, Any]:
     """A decoder layer of Llama: keys and values of earlier tokens come in, those of all tokens go out."""
     import numpy as np
 
@@ -183,6 +202,7 @@ def _layer(model: Path, cases: Path, random: Any) -> None:
         inputs,
         {"y": y, "keys": all_keys, "values": all_values},
     )
+    return weights
 
 
 def _save(

@@ -1,0 +1,77 @@
+"""The system's C++ compiler, g++, for compilers that write C++: by its programs, its headers, and the C library's."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+from mlcbuild.errors import LocalEnvironmentError
+from mlcbuild.toolchains.entries.ld import OWN_LIBRARIES
+from mlcbuild.toolchains.installed_files import InstalledFiles
+from mlcbuild.toolchains.toolchain import Toolchain
+
+# Each is what GCC and distributions call it; a folder that a machine has not counts as nothing.
+_FOLDERS = (
+    "/usr/lib/gcc",
+    "/usr/libexec/gcc",
+    "/usr/include/c++",
+    "/usr/include/{machine}-linux-gnu/c++",
+    "/usr/include/{machine}-linux-gnu/bits",
+    "/usr/include/{machine}-linux-gnu/sys",
+    "/usr/include/bits",
+    "/usr/include/sys",
+)
+_ASSEMBLER_AND_LINKER = ("as", "ld")
+
+_TRIAL = """
+import json, subprocess
+from pathlib import Path
+from mlcbuild.errors import LocalEnvironmentError
+from mlcbuild.toolchains.programs import find_program
+try:
+    compiler = str(find_program("g++"))
+except LocalEnvironmentError:
+    told = {"skipped": "there is no g++; only torch_aoti_library needs it"}
+else:
+    Path("x.cpp").write_text("#include <vector>\\nint main() { return static_cast<int>(std::vector<int>(0).size()); }")
+    ran = subprocess.run([compiler, "-O2", "x.cpp", "-o", "x"], capture_output=True, text=True)
+    if ran.returncode:
+        raise SystemExit(f"{compiler} cannot compile a program: {ran.stderr.strip()}")
+    told = {"done": f"compiled a program with {compiler}"}
+print(json.dumps(told))
+"""
+
+
+class _Compiler(Toolchain):
+    def check(self, files: InstalledFiles, path: str) -> None:
+        del path
+        files.program("g++", advice=self.advice)
+
+    def contents(self, files: InstalledFiles, path: str) -> list[str]:
+        del path
+        compiler = files.program("g++", advice=self.advice)
+        programs = [files.program(name, advice=self.advice) for name in _ASSEMBLER_AND_LINKER]
+        libraries = {library for program in programs for library in files.libraries(program, OWN_LIBRARIES)}
+        folders = [folder.format(machine=platform.machine()) for folder in _FOLDERS]
+        return [
+            f"g++ {files.content(compiler)}",
+            *(f"{program.name} {files.content(program)}" for program in programs),
+            *(f"{library.name} {files.content(library)}" for library in sorted(libraries)),
+            *(f"{folder} {files.tree(Path(folder))}" for folder in folders),
+        ]
+
+    def version(self, files: InstalledFiles) -> str:
+        """The path of its file."""
+        try:
+            return str(files.program("g++"))
+        except LocalEnvironmentError:
+            return ""
+
+
+TOOLCHAIN = _Compiler(
+    name="gxx",
+    is_optional=True,
+    advice=("install g++ (Debian's package g++)",),
+    trial=_TRIAL,
+    trial_seconds=30.0,
+)
