@@ -152,19 +152,25 @@ def test_both_halves_of_a_gated_product_meet(
 
 
 @needs_gxx
+@pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize(("vectors", "cluster"), [(64, 2), (64, 8), (128, 2), (256, 1)])
-def test_each_block_of_a_cluster_stores_its_share(tmp_path: Path, vectors: int, cluster: int) -> None:
-    n, k, rows = 132, 512, 70
-    product = match_matrix_product(packed_product(n, k, None, dtype="float16", out_dtype="float32"))
+def test_each_block_of_a_cluster_stores_its_share(tmp_path: Path, vectors: int, cluster: int, gated: bool) -> None:
+    n, k, rows = 144 if gated else 132, 512, 70
+    func = packed_product(n, k, None, dtype="float16", out_dtype=None if gated else "float32", gated=gated)
+    product = match_matrix_product(func, gated=gated)
     assert product is not None
     shape = tile_product.TileShape(vectors=vectors, cluster=cluster)
     func = replace_body(product.func, statement(lambda: tile_product.multiply_tiles(product, shape)))
     x, words, scales = packed_arrays(n, k, rows, dtype="float16", bits=4, group=32)
     expected = x.astype(np.float64) @ restored_matrix(words, scales, bits=4, group=32).T
-    (launch,) = cuda_emulation.launches(func, [x, words, scales, np.zeros(expected.shape, "float32")])[1]
+    if gated:
+        expected = silu_gated(expected)
+    arrays = [x, words, scales, np.zeros(expected.shape, "float16" if gated else "float32")]
+    (launch,) = cuda_emulation.launches(func, arrays)[1]
     assert launch.grid == (-(-rows // vectors), 2, cluster)
-    got = run_cuda(func, [x, words, scales, np.zeros(expected.shape, "float32")], tmp_path)[-1]
-    np.testing.assert_allclose(got, expected, atol=2e-2, rtol=2e-3)
+    got = run_cuda(func, arrays, tmp_path)[-1]
+    # A gated result has the rounding of one half times the other half.
+    np.testing.assert_allclose(got, expected, atol=0.3 if gated else 2e-2, rtol=4e-3 if gated else 2e-3)
 
 
 @needs_gxx

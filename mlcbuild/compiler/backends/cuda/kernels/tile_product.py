@@ -153,12 +153,15 @@ def _block(
     )
     own, made = shape.vectors // shape.cluster, results.count(product, _ROWS)
     totals = [T.alloc_buffer((_TOGETHER,), "float32", scope="local") for _ in range(_ROWS // made)]
-    with T.serial(0, own * made // _TOGETHER // _THREADS) as turn:
+    stores = own * made // _TOGETHER
+    with T.serial(0, -(-stores // _THREADS)) as turn:
         place = T.bind(turn * _THREADS + thread)
         vector = rank * own + tirx.floordiv(place, made // _TOGETHER)
         number = tirx.floormod(place, made // _TOGETHER) * _TOGETHER
         row = results.place_of(product, number)
         within = first_vector + vector < product.rows
+        if stores % _THREADS:
+            within = tirx.all(place < stores, within)
         if product.n % _ROWS:
             within = tirx.all(within, first + row < product.n)
         with gpu.when(within):
