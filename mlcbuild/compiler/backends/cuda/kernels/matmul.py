@@ -1,7 +1,7 @@
 """A matrix times any number of vectors: the number decides, before anything is launched, which kernel is.
 
-Measurements may choose the tile by which warpgroups multiply up to `_MOST_CHOSEN` vectors; beyond that the largest tile
-is best.
+Measurements may choose the tile by which warpgroups multiply up to `_MOST_CHOSEN` vectors, which is what is measured;
+the sizes choose the others.
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ def _ways(matched: _Matched, shape: ProductShape) -> list[_Way]:
         return [*ways, _Way(most=None, body=lambda: many_vectors.multiply_many(product))]
     tiles = tile_product.shapes(product.n, product.k)
     if shape.vectors != _BY_SIZES:
-        tiles = [(_MOST_CHOSEN, shape.tile), tiles[-1]]
+        beyond = [(most, each) for most, each in tiles if most is None or most > _MOST_CHOSEN]
+        tiles = [(_MOST_CHOSEN, shape.tile), *beyond]
     return ways + [_Way(most=most, body=partial(tile_product.multiply_tiles, product, shape)) for most, shape in tiles]
 
 

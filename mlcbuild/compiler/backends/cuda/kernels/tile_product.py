@@ -48,12 +48,16 @@ class TileShape:
 
 def shapes(n: int, k: int) -> list[tuple[int | None, TileShape]]:
     """The shapes of a tile for n rows of k places, each with the most vectors that it is for; the last is for any
-    number. What was fastest on an H200 for the products of Llama-3-8B (docs/cuda.md)."""
+    number. What was fastest on an H200 for the products of Llama-3-8B, TinyLlama and SmolLM2 (docs/cuda.md)."""
     blocks = -(-n // _ROWS)
     steps = k // tile_product_text.STEP
     chosen: list[tuple[int | None, TileShape]] = [
         (64, TileShape(vectors=64, cluster=_cluster(blocks, steps, 2 * _MULTIPROCESSORS)))
     ]
+    # Two tiles of vectors where there are too few of rows for all multiprocessors.
+    cluster = _cluster(2 * blocks, steps, _MULTIPROCESSORS)
+    if 2 * blocks <= _MULTIPROCESSORS and (cluster > 1 or _cluster(blocks, steps, _MULTIPROCESSORS) == 1):
+        chosen.append((128, TileShape(vectors=64, cluster=cluster)))
     for vectors in (128, 256):
         cluster = min(2, _cluster(blocks, steps, _MULTIPROCESSORS))
         most = vectors * max(1, _MULTIPROCESSORS // (blocks * cluster))
