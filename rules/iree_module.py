@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mlcbuild.rules.compiled_models import CompiledModelInfo
 from mlcbuild.rules.environments import ENVIRONMENT, environment_stage, environment_with
 from mlcbuild.rules.onnx_model import OnnxInfo
 from mlcbuild.rules.processors import processor_error, triple_error
@@ -53,7 +54,19 @@ def implement(context: RuleContext) -> Providers:
         parameters={"flags": flags, "is_onnx": stablehlo is None},
         requirements=requirements_of(target),
     )
-    return (FilesInfo(files=(("model.vmfb", compiled.output("out/model.vmfb")),)),)
+    artifact = (("model.vmfb", compiled.output("out/model.vmfb")),)
+    if named[0] in _DEVICES:
+        return (FilesInfo(files=artifact),)
+    return (
+        FilesInfo(files=artifact),
+        CompiledModelInfo(
+            compiler="IREE",
+            distribution="iree-base-runtime",
+            artifact=artifact,
+            environment=environment,
+            runtime="mlcbuild.compiler.environments.runtimes.iree_vm:load",
+        ),
+    )
 
 
 def _cpu_flags(context: RuleContext) -> list[str]:
@@ -101,7 +114,7 @@ IREE_MODULE = Rule(
             _device("vulkan_target", "A GPU for Vulkan, as IREE names it: ampere, rdna3."),
             REQUIREMENTS,
         ),
-        provides=("files",),
+        provides=("files", "compiled_model"),
     ),
     implementation=implement,
 )

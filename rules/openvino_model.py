@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from mlcbuild.rules.environments import ENVIRONMENT, environment_stage, environment_with
+from mlcbuild.engine.action import DerivedArtifact
+from mlcbuild.rules.compiled_models import CompiledModelInfo
+from mlcbuild.rules.environments import ENVIRONMENT, EnvironmentInfo, environment_stage, environment_with
 from mlcbuild.rules.onnx_model import MODEL, OnnxInfo
 from mlcbuild.rules.providers import FilesInfo
 from mlcbuild.rules.requirements import REQUIREMENTS, requirements_of
@@ -20,6 +22,7 @@ def implement(context: RuleContext) -> Providers:
     if target.string("form") == "blob":
         if target.has("weights"):
             context.report("a blob has the weights that it computes with", attribute="weights")
+        precision = target.optional_string("precision") or "f32"
         compiled = environment_stage(
             context,
             "CompileOpenVINO",
@@ -27,11 +30,11 @@ def implement(context: RuleContext) -> Providers:
             environment=environment,
             inputs={"model": model},
             outputs={"blob": "model.blob"},
-            parameters={"precision": target.optional_string("precision") or "f32"},
+            parameters={"precision": precision},
             toolchains=processor_toolchain(context),
             requirements=requirements_of(target),
         )
-        return (FilesInfo(files=(("model.blob", compiled.output("out/model.blob")),)),)
+        return _provided((("model.blob", compiled.output("out/model.blob")),), environment, precision)
     for name in ("precision", PROCESSOR.name):
         if target.has(name):
             context.report(f"{name} is for a blob: whoever loads an ir decides it", attribute=name)
@@ -45,7 +48,26 @@ def implement(context: RuleContext) -> Providers:
         parameters={"half": target.optional_string("weights") == "f16"},
         requirements=requirements_of(target),
     )
-    return (FilesInfo(files=tuple((name, converted.output(f"out/{name}")) for name in ("model.bin", "model.xml"))),)
+    return _provided(
+        tuple((name, converted.output(f"out/{name}")) for name in ("model.bin", "model.xml")), environment, "f32"
+    )
+
+
+def _provided(
+    artifact: tuple[tuple[str, DerivedArtifact], ...], environment: EnvironmentInfo, precision: str
+) -> Providers:
+    """Whoever loads it says what to compute in."""
+    return (
+        FilesInfo(files=artifact),
+        CompiledModelInfo(
+            compiler="OpenVINO",
+            distribution="openvino",
+            artifact=artifact,
+            environment=environment,
+            runtime="mlcbuild.compiler.environments.runtimes.open_vino:load",
+            options=(("precision", precision),),
+        ),
+    )
 
 
 OPENVINO_MODEL = Rule(
@@ -78,7 +100,7 @@ OPENVINO_MODEL = Rule(
             PROCESSOR,
             REQUIREMENTS,
         ),
-        provides=("files",),
+        provides=("files", "compiled_model"),
     ),
     implementation=implement,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mlcbuild.engine.action import CachePolicy
+from mlcbuild.rules.compiled_models import CompiledModelInfo
 from mlcbuild.rules.environments import ENVIRONMENT, environment_stage, environment_with
 from mlcbuild.rules.onnx_model import MODEL, OnnxInfo
 from mlcbuild.rules.providers import FilesInfo
@@ -35,7 +36,17 @@ def implement(context: RuleContext) -> Providers:
         requirements=requirements_of(target),
         cache=_CACHED[form],
     )
-    return (FilesInfo(files=((name, optimized.output(f"out/{name}")),)),)
+    artifact = ((name, optimized.output(f"out/{name}")),)
+    return (
+        FilesInfo(files=artifact),
+        CompiledModelInfo(
+            compiler="ONNX Runtime",
+            distribution="onnxruntime",
+            artifact=artifact,
+            environment=environment,
+            runtime="mlcbuild.compiler.environments.runtimes.ort:load",
+        ),
+    )
 
 
 ORT_MODEL = Rule(
@@ -65,7 +76,7 @@ ORT_MODEL = Rule(
             PROCESSOR,
             REQUIREMENTS,
         ),
-        provides=("files",),
+        provides=("files", "compiled_model"),
     ),
     implementation=implement,
 )

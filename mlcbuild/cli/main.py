@@ -45,6 +45,7 @@ COMMANDS = (
     "affected",
     "matrix",
     "bench",
+    "compare",
     "tune",
     "release",
     "verify",

@@ -46,6 +46,7 @@ PRINTED: dict[str, tuple[str, ...]] = {
     "cache-stats": ("cache", "stats", "--max-age", "30d"),
     "cache-verify": ("cache", "verify"),
     "clean": ("clean",),
+    "compare": ("compare", "//:notes"),
     "diff": ("diff", "//:package", "--build", "1"),
     "doctor": ("doctor", "workspace"),
     "explain": ("explain", "//:package"),
@@ -84,7 +85,7 @@ PREPARED: dict[str, tuple[str, ...]] = {
 EXPECTED = {
     "build": ExitCode.WOULD_RUN,
     "test": ExitCode.TESTS_FAILED,
-    **dict.fromkeys(("bench", "tune-candidates", "tune-kernels", "tune-measure"), ExitCode.COMMAND_LINE),
+    **dict.fromkeys(("bench", "compare", "tune-candidates", "tune-kernels", "tune-measure"), ExitCode.COMMAND_LINE),
 }
 RECORDS = (record(), record(outcome=Outcome.CRASHED, shape=(("chains", 4),), message="it was killed by SIGSEGV"))
 # The width of their columns differs from run to run.

@@ -248,3 +248,67 @@ def test_executorch_takes_a_program_with_its_weights(tmp_path: Path) -> None:
     found = action(analysed(workspace(tmp_path, tables, locked=(*TORCH, "executorch")), "//:e"), "LowerExecuTorch")
     assert isinstance(found.command, StageCall)
     assert dict(found.command.inputs) == {"environment": "in/environment/", "exported": "in/exported/model.pt2"}
+COMPARED = """
+[[compile_comparison]]
+name = "compared"
+model = ":model"
+builds = [":ort", ":gpu"]
+environment = ":made"
+"""
+GPU = '[[iree_module]]\nname = "gpu"\nmodel = ":model"\nenvironment = ":made"\ncuda_target = "sm_80"\n'
+RUN = ("onnx", "numpy", "onnxruntime", "iree-base-compiler", "iree-base-runtime", "apache-tvm")
+
+
+def compared(builds: str, more: str = "") -> str:
+    table = COMPARED.replace('":ort", ":gpu"', builds)
+    return f"{ort()}\n{GPU}\n{table}{more}\n"
+
+
+def test_a_comparison_is_measured_alone_on_one_machine_and_names_what_runs_each_build(tmp_path: Path) -> None:
+    other = ort(name="made").replace('"ort"', '"other"')
+    both = compared('":ort", ":other"')
+    root = workspace(tmp_path, f"{other}\n{both}", locked=RUN)
+    analysis = analysed(root, "//:compared")
+    measure = action(analysis, "MeasureModels")
+    assert measure.cache is CachePolicy.LOCAL
+    assert measure.toolchains == ("machine", "python")
+    assert measure.requirements.cpus > 1000
+    assert isinstance(measure.command, StageCall)
+    runtime = "mlcbuild.compiler.environments.runtimes.ort:load"
+    assert dict(measure.command.plugins) == {"runtime_0": runtime, "runtime_1": runtime}
+    assert [name for name, _ in measure.command.inputs] == ["artifact_0", "artifact_1", "cases", "environment_0"]
+    models = dict(measure.command.parameters)["models"]
+    assert isinstance(models, list)
+    assert [(each["label"], each["compiler"], each["version"]) for each in models] == [
+        ("//:ort", "ONNX Runtime", "1.0"),
+        ("//:other", "ONNX Runtime", "1.0"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("builds", "more", "locked", "told"),
+    [
+        ('":ort", ":gpu"', "", RUN, "//:gpu is for a device whose runtime is not measured"),
+        ('":model"', "", RUN, 'which cannot be the "builds" of //:compared'),
+        ('":ort"', "sizes = { batch = 8 }", RUN, "the sizes batch = 8 are no list of different whole numbers above 0"),
+        ('":ort"', "sizes = { batch = [1, 1] }", RUN, "the sizes batch = [1, 1] are no list"),
+        ('":ort"', "sizes = { a = [1], b = [1] }", RUN, "sizes names 2 dimensions"),
+        ('":ort"', "", (*LOCKED, "iree-base-compiler"), "//:made has no numpy"),
+    ],
+)
+def test_mistakes_in_a_comparison_are_told_at_load(
+    tmp_path: Path, builds: str, more: str, locked: tuple[str, ...], told: str
+) -> None:
+    found = errors(workspace(tmp_path, compared(builds, more), locked=locked))
+    assert any(told in each for each in found), found
+
+
+def test_a_relax_module_is_for_a_processor_by_name(tmp_path: Path) -> None:
+    table = '[[relax_module]]\nname = "m"\nmodel = ":model"\nenvironment = ":made"\ncpu = "x86-64-v3"\n'
+    found = action(analysed(workspace(tmp_path, table, locked=RUN), "//:m"), "BuildRelax")
+    assert isinstance(found.command, StageCall)
+    target = {"kind": "llvm", "mtriple": "x86_64-unknown-linux-gnu", "mcpu": "x86-64-v3"}
+    assert dict(found.command.parameters) == {"target": target}
+    assert found.cache is CachePolicy.ALL
+    (told,) = errors(workspace(tmp_path / "wrong", table.replace("x86-64-v3", "x86-64-v9"), locked=RUN))
+    assert 'unknown processor "x86-64-v9"' in told

@@ -24,21 +24,31 @@ _ANSWER = "answer.json"
 
 def run(*, environment: Path, program: Callable[..., None], **arguments: Any) -> None:
     """Raises StageError with what the program says, or if it does not end as a program should."""
-    file = inspect.getsourcefile(program)
-    if file is None or not inspect.isfunction(program):
-        raise StageError(f"a program is a function of a module, which {program!r} is not")
+    run_program(environment, program, arguments)
+
+
+def run_program(
+    environment: Path, program: Callable[..., None], arguments: Mapping[str, Any], *, seconds: float | None = None
+) -> None:
+    """Run a program to its end, for so many seconds at most. Raises StageError as `run` does."""
+    file = source_of(program)
     paths = {name: _path(value) for name, value in arguments.items() if _is_path(value)}
     values = {name: value for name, value in arguments.items() if not _is_path(value)}
     call = {"function": program.__name__, "paths": paths, "values": values}
     answer = Path(".tmp", _ANSWER)
     answer.parent.mkdir(exist_ok=True)
+    answer.unlink(missing_ok=True)
     command = [sys.executable, "-I", "-S", "-B", str(Path(entry.__file__).resolve())]
-    done = subprocess.run(
-        [*command, str(environment), file, str(answer)],
-        input=json.dumps(call).encode(),
-        check=False,
-    )
     name = program.__module__.rpartition(".")[2]
+    try:
+        done = subprocess.run(
+            [*command, str(environment), str(file), str(answer)],
+            input=json.dumps(call).encode(),
+            check=False,
+            timeout=seconds,
+        )
+    except subprocess.TimeoutExpired:
+        raise StageError(f"{name} took more than {seconds:g} s in its Python environment") from None
     if not answer.exists():
         raise StageError(f"{name} {_ending(done.returncode)} in its Python environment")
     told: Mapping[str, str] = json.loads(answer.read_text(encoding="utf-8"))
@@ -48,6 +58,14 @@ def run(*, environment: Path, program: Callable[..., None], **arguments: Any) ->
         raise StageError(f"{name}: {told['message']}")
     if done.returncode:
         raise StageError(f"{name} {_ending(done.returncode)} after its work was done")
+
+
+def source_of(program: Callable[..., object]) -> Path:
+    """The file that a plug-in function is in, which the environment's Python reads. Raises StageError."""
+    file = inspect.getsourcefile(program)
+    if file is None or not inspect.isfunction(program):
+        raise StageError(f"a program is a function of a module, which {program!r} is not")
+    return Path(file)
 
 
 def _is_path(value: object) -> bool:

@@ -20,6 +20,7 @@ LICENSES = {
     "jax_cuda": "Apache-2.0 AND BSD-3-Clause AND MIT",
     "executorch": "BSD-3-Clause AND Apache-2.0 AND MIT AND PSF-2.0",
     "torch": "BSD-3-Clause AND Apache-2.0 AND MIT AND PSF-2.0",
+    "tvm": "Apache-2.0 AND BSD-3-Clause AND PSF-2.0",
 }
 # What its wheels name and lowering does not import; one of them is no wheel.
 WITHOUT = {
@@ -51,7 +52,9 @@ class CompilerWorld(World):
             self.table("written", f"{model}-source", kind=model, environment=":onnxruntime")
             self.table("onnx_model", model, source=f":{model}-source", environment=":onnxruntime")
 
-    def table(self, rule: str, name: str, **attributes: str | int | bool | dict[str, int] | list[str]) -> None:
+    def table(
+        self, rule: str, name: str, **attributes: str | float | list[str] | dict[str, int] | dict[str, list[int]]
+    ) -> None:
         """Add a target, or write it anew."""
         lines = [f"[[{rule}]]", f'name = "{name}"']
         for attribute, value in attributes.items():

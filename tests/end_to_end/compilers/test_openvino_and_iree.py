@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -67,6 +69,54 @@ def test_another_processor_compiles_that_module_alone(world: CompilerWorld) -> N
     world.table("iree_module", "layer-iree", model=":layer", environment=":iree", cpu=HERE_LEVEL)
     assert world.build(*wanted).code == 0
     assert world.output("layer-iree/model.vmfb").read_bytes() == before
+
+
+def test_builds_of_one_model_side_by_side(world: CompilerWorld) -> None:
+    """By three runtimes, at two sizes. What a build was not made for is told, and costs the others nothing."""
+    world.table("onnx_model", "eight", source=":mlp-source", environment=":onnxruntime", sizes={"batch": 8})
+    world.table("ort_model", "fixed", model=":eight", environment=":onnxruntime")
+    world.table(
+        "compile_comparison",
+        "compared",
+        model=":mlp",
+        builds=[":mlp-ir", ":mlp-iree", ":fixed"],
+        environment=":onnxruntime",
+        sizes={"batch": [1, 8]},
+        rounds=2,
+        seconds=0.02,
+        threads=1,
+    )
+    chart, table = world.folder / "chart.svg", world.folder / "table.md"
+    written = ("--svg", str(chart), "--markdown", str(table))
+    done = world.mlcbuild("compare", "//:compared", "--output", "json", *written)
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert (found["label"], found["rounds"], found["threads"]) == ("//:compared", 2, 1)
+    openvino, iree, fixed = found["builds"]
+    assert [each["label"] for each in (openvino, iree, fixed)] == ["//:mlp-ir", "//:mlp-iree", "//:fixed"]
+    assert (openvino["compiler"], openvino["version"]) == ("OpenVINO", "2026.4.1")
+    for each in (openvino, iree):
+        assert each["bytes"] > 4 * (64 * 256 + 256 * 64), "its weights"
+        assert each["peak_bytes"] > 20 << 20
+        assert each["load_seconds"] > 0
+        assert each["cached_seconds"] > 0
+        assert [case["size"] for case in each["cases"]] == [1, 8]
+        for case in each["cases"]:
+            assert case["error"] < BOUND
+            assert case["largest"] > 0.1, "an output of nearly nothing would prove nothing"
+            assert 0 < case["seconds"] <= 1
+            assert case["calls"] >= 10
+    assert fixed["compile_seconds"] > 0, "it was compiled just now"
+    assert "Got: 1 Expected: 8" in fixed["cases"][0]["failure"]
+    assert fixed["cases"][1]["error"] < BOUND
+    assert "| //:mlp-iree | 8 |" in table.read_text()
+    assert "- //:fixed at 1: InvalidArgument" in table.read_text()
+    assert len(ElementTree.parse(chart).getroot().findall("{http://www.w3.org/2000/svg}rect")) == 1 + 5
+
+    assert ran(world.build("//:compared")) == set()
+    # A build that changes is measured again, beside all others.
+    world.table("ort_model", "fixed", model=":eight", environment=":onnxruntime", level="basic")
+    assert ran(world.build("//:compared", "//:fixed")) == {"fixed", "compared"}
 
 
 @pytest.mark.exhaustive

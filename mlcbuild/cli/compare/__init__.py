@@ -1,0 +1,1 @@
+"""`mlcbuild compare`: one model by several compilers, measured side by side."""

@@ -1,0 +1,122 @@
+"""`mlcbuild compare`: builds and measures a comparison, and times the builds that it compares."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mlcbuild.cli.arguments.options import GlobalOptions
+from mlcbuild.cli.build.request import BuildRequest
+from mlcbuild.cli.build.session import run_build
+from mlcbuild.cli.cache.maintenance import store_root
+from mlcbuild.cli.compare.chart import comparison_svg
+from mlcbuild.cli.compare.comparison import Comparison, read_comparison
+from mlcbuild.cli.compare.tables import as_markdown, as_text, failures_of, tables_of, title_of
+from mlcbuild.cli.exit_codes import ExitCode
+from mlcbuild.cli.output.json_output import print_json
+from mlcbuild.cli.output.terminal import OutputFormat
+from mlcbuild.cli.tune.device_lock import measuring_here
+from mlcbuild.errors import LocalEnvironmentError, UsageError
+from mlcbuild.rules.analysis import Analysis
+from mlcbuild.toolchains.entries.machine import processor_name
+
+_RULE = "compile_comparison"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions:
+    """`cold` compiles everything again, to time it. `svg` and `markdown` are files to write."""
+
+    cold: bool
+    svg: Path | None
+    markdown: Path | None
+    output: OutputFormat
+
+
+def compare(label: str, request: BuildRequest, given: CompareOptions, options: GlobalOptions) -> ExitCode:
+    """A failed build is told, and gives its exit code. Raises UsageError for a target of another rule, and
+    LocalEnvironmentError where a file cannot be written."""
+
+    def check(analysis: Analysis) -> None:
+        rules = [target.rule for target in analysis.requested]
+        if rules != [_RULE]:
+            what = f"is a {rules[0]}" if len(rules) == 1 else f"matches {len(rules)} targets"
+            raise UsageError(f"{label} {what}", advice=(f"name one {_RULE}",))
+
+    quiet = replace(request, quiet_if_current=True)
+    # Nobody else who measures here may do so meanwhile.
+    with (
+        measuring_here(store_root(request.disk_cache) / "tuning", waits=options.note),
+        tempfile.TemporaryDirectory(prefix="mlcbuild-") as folder,
+    ):
+        events = Path(folder, "events")
+        outcome = run_build(replace(quiet, check=check, events=events), options)
+        if outcome.exit_code is not ExitCode.OK:
+            return outcome.exit_code
+        (measured,) = [path for path in outcome.paths if path.endswith("/measured.json")]
+        document = json.loads((outcome.workspace.root / measured).read_text(encoding="utf-8"))
+        labels = tuple(each["label"] for each in document["models"])
+        if given.cold:
+            again = run_build(replace(quiet, patterns=labels, recache=True, jobs=1, events=events), options)
+            if again.exit_code is not ExitCode.OK:
+                return again.exit_code
+        compiled = _seconds_of_runs(events)
+        cached = {each: _seconds_of_no_op(replace(quiet, patterns=(each,)), options) for each in labels}
+    (target,) = outcome.analysis.requested
+    comparison = read_comparison(
+        document,
+        label=str(target.label),
+        machine=processor_name(),
+        compile_seconds=compiled,
+        cached_seconds=cached,
+    )
+    for path, content in ((given.svg, comparison_svg), (given.markdown, as_markdown)):
+        if path is not None:
+            _write(path, content(comparison))
+    if given.output is OutputFormat.JSON:
+        print_json(asdict(comparison))
+    else:
+        _print(comparison, options)
+    return ExitCode.OK
+
+
+def _print(comparison: Comparison, options: GlobalOptions) -> None:
+    style = options.style(sys.stdout)
+    print(title_of(comparison))
+    for table in tables_of(comparison):
+        head, *rows = as_text(table)
+        print()
+        print(style.bold(head))
+        for row in rows:
+            print(row)
+    for line in failures_of(comparison):
+        print(f"\ndid not run: {line}")
+
+
+def _seconds_of_runs(events: Path) -> dict[str, float]:
+    """The seconds of what ran, by its target, without those of laying out inputs and storing outputs."""
+    found: dict[str, float] = {}
+    for line in events.read_text(encoding="utf-8").splitlines():
+        event: dict[str, Any] = json.loads(line)
+        if event["event"] == "action_finished" and event["executor"]:
+            own = event["seconds"] - event["input_seconds"] - event["output_seconds"]
+            found[event["owner"]] = found.get(event["owner"], 0.0) + own
+    return found
+
+
+def _seconds_of_no_op(request: BuildRequest, options: GlobalOptions) -> float:
+    began = time.perf_counter()
+    run_build(request, options)
+    return time.perf_counter() - began
+
+
+def _write(path: Path, content: str) -> None:
+    try:
+        path.write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise LocalEnvironmentError(f"{path} cannot be written: {error.strerror or error}") from error

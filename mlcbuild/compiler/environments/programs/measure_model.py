@@ -1,0 +1,93 @@
+"""One round of one compiled model: loads `artifact` with its `runtime`, and calls it for each case. Needs numpy.
+
+`report` says how long loading, the first call and later calls took, how much memory the process had at most, and how
+far the outputs are from float64. A case that the model does not take is told there, and costs the others nothing.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import resource
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+_LEAST_CALLS = 5
+_WARM_UP_CALLS = 2
+
+
+def run(
+    *,
+    artifact: Path,
+    runtime: Path,
+    cases: Path,
+    report: Path,
+    threads: int,
+    seconds: float,
+    options: Mapping[str, Any],
+) -> None:
+    """`seconds` are those of one case. Raises what importing the runtime and loading raise."""
+    import numpy as np
+
+    module = _module(runtime)
+    module.prepare(threads)
+    names = json.loads((cases / "cases.json").read_text(encoding="utf-8"))
+    began = time.perf_counter()
+    call = module.load(artifact, names["inputs"], names["outputs"], threads, **options)
+    told: dict[str, Any] = {"load_seconds": time.perf_counter() - began, "cases": []}
+    for size in names["sizes"]:
+        folder = cases / str(size)
+        arrays = {name: np.load(folder / f"in-{index}.npy") for index, name in enumerate(names["inputs"])}
+        expected = {name: np.load(folder / f"out-{index}.npy") for index, name in enumerate(names["outputs"])}
+        try:
+            told["cases"].append({"size": size, **_timed(call, arrays, expected, seconds)})
+        except Exception as error:
+            told["cases"].append({"size": size, "failure": f"{type(error).__name__}: {error}"[:500]})
+    told["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    report.write_text(json.dumps(told), encoding="utf-8")
+
+
+def _timed(
+    call: Callable[[dict[str, Any]], dict[str, Any]],
+    arrays: dict[str, Any],
+    expected: Mapping[str, Any],
+    seconds: float,
+) -> dict[str, Any]:
+    import numpy as np
+
+    began = time.perf_counter()
+    made = call(arrays)
+    first = time.perf_counter() - began
+    for name, value in expected.items():
+        if np.shape(made[name]) != value.shape:
+            raise ValueError(f"{name} has the shape {np.shape(made[name])}, which should be {value.shape}")
+    error = max(
+        (float(np.abs(made[name] - value).max()) for name, value in expected.items() if value.size), default=0.0
+    )
+    for _ in range(_WARM_UP_CALLS):
+        call(arrays)
+    taken: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(taken) < _LEAST_CALLS or time.perf_counter() < end:
+        began = time.perf_counter()
+        call(arrays)
+        taken.append(time.perf_counter() - began)
+    return {
+        "first_seconds": first,
+        "seconds": statistics.median(taken),
+        "calls": len(taken),
+        "error": error,
+        "largest": max((float(np.abs(value).max()) for value in expected.values() if value.size), default=0.0),
+    }
+
+
+def _module(file: Path) -> Any:
+    specification = importlib.util.spec_from_file_location("model_runtime", file)
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module

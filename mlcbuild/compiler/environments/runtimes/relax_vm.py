@@ -1,0 +1,31 @@
+"""TVM's virtual machine: a library of `relax.build`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def prepare(threads: int) -> None:
+    os.environ["TVM_NUM_THREADS"] = str(threads)
+    import tvm  # noqa: F401
+
+
+def load(
+    artifact: Path, inputs: Sequence[str], outputs: Sequence[str], threads: int
+) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    del threads  # `prepare` says it, before TVM starts them
+    import tvm
+    from tvm import relax
+
+    machine = relax.VirtualMachine(tvm.runtime.load_module(str(artifact.resolve())), tvm.cpu())
+    function = machine["main"]
+
+    def call(arrays: dict[str, Any]) -> dict[str, Any]:
+        made = function(*(tvm.runtime.tensor(arrays[name]) for name in inputs))
+        made = [made] if hasattr(made, "numpy") else list(made)
+        return {name: value.numpy() for name, value in zip(outputs, made, strict=True)}
+
+    return call

@@ -1,0 +1,88 @@
+"""MeasureModels with runtimes of a few lines: what is told of those that work, and of those that do not."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlcbuild.compiler.stages.measure_models import run
+
+ENVIRONMENT = Path(np.__file__).parents[1]
+RUNTIMES = {
+    "twice": "return lambda given: {'y': given['x'] * 2}",
+    "off": "return lambda given: {'y': given['x'] * 2 + 0.5}",
+    "options": "return lambda given: {'y': given['x'] * options['factor']}",
+    "threads": "return lambda given: {'y': given['x'] * threads}",
+    "refuses": "raise ValueError('not this model')",
+    "crashes": "import os, signal\n    os.kill(os.getpid(), signal.SIGSEGV)",
+    "small": "return lambda given: {'y': given['x'][:1] * 2}",
+}
+
+
+def runtime(folder: Path, name: str) -> Callable[..., Any]:
+    """The function `load` of a module in a file, as a plug-in is."""
+    file = folder / f"{name}.py"
+    arguments = "artifact, inputs, outputs, threads, **options"
+    file.write_text(f"def prepare(threads):\n    pass\n\n\ndef load({arguments}):\n    {RUNTIMES[name]}\n")
+    specification = importlib.util.spec_from_file_location(f"runtime_{name}", file)
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    load: Callable[..., Any] = module.load
+    return load
+
+
+def measured(folder: Path, *names: str) -> list[dict[str, Any]]:
+    cases = folder / "cases"
+    for size in (1, 4):
+        (cases / str(size)).mkdir(parents=True)
+        x = np.arange(3 * size, dtype="f4").reshape(size, 3)
+        np.save(cases / str(size) / "in-0.npy", x)
+        np.save(cases / str(size) / "out-0.npy", x.astype("f8") * 2)
+    (cases / "cases.json").write_text(json.dumps({"inputs": ["x"], "outputs": ["y"], "sizes": [1, 4]}))
+    (folder / "artifact").write_bytes(b"12345")
+    arguments: dict[str, Any] = {f"artifact_{number}": folder / "artifact" for number in range(len(names))}
+    arguments |= {f"runtime_{number}": runtime(folder, name) for number, name in enumerate(names)}
+    run(
+        cases=cases,
+        measured=folder / "measured.json",
+        models=[{"label": name, "environment": 0, "options": {"factor": 2}} for name in names],
+        rounds=2,
+        seconds=0.01,
+        threads=2,
+        environment_0=ENVIRONMENT,
+        **arguments,
+    )
+    document = json.loads((folder / "measured.json").read_text())
+    assert (document["version"], document["rounds"], document["threads"]) == (1, 2, 2)
+    found: list[dict[str, Any]] = document["models"]
+    assert [each["label"] for each in found] == list(names)
+    return found
+
+
+def test_models_that_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    twice, off, options, threads = measured(tmp_path, "twice", "off", "options", "threads")
+    for each in (twice, options, threads):
+        assert each["bytes"] == 5
+        assert [(case["size"], case["error"], case["largest"]) for case in each["cases"]] == [(1, 0, 4), (4, 0, 22)]
+        assert all(case["calls"] >= 10 and case["seconds"] > 0 and case["spread"] >= 0 for case in each["cases"])
+        assert "options" not in each
+    assert [case["error"] for case in off["cases"]] == [0.5, 0.5]
+
+
+def test_models_that_do_not_cost_the_others_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    refuses, crashes, small, twice = measured(tmp_path, "refuses", "crashes", "small", "twice")
+    assert refuses["failure"] == "measure_model: ValueError: not this model"
+    assert crashes["failure"] == "measure_model crashed with SIGSEGV in its Python environment"
+    assert small["cases"][0]["error"] == 0, "there is one alone"
+    assert small["cases"][1]["failure"] == "ValueError: y has the shape (1, 3), which should be (4, 3)"
+    assert [case["error"] for case in twice["cases"]] == [0, 0]
