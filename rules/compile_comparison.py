@@ -68,7 +68,7 @@ def implement(context: RuleContext) -> Providers:
             "threads": target.integer("threads") or len(os.sched_getaffinity(0)),
         },
         plugins=plugins,
-        toolchains=("machine", "python"),
+        toolchains=("machine:here", "python"),
         # It is true of the machine that it was measured on.
         cache=CachePolicy.LOCAL,
         requirements=ExecutionRequirements(cpus=_MORE_THAN_ANY),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from xml.etree import ElementTree
 
+from benchmarks.compilers_compared import page, read
 from mlcbuild.cli.compare.chart import comparison_svg
 from mlcbuild.cli.compare.comparison import Comparison, fastest, read_comparison
 from mlcbuild.cli.compare.tables import as_markdown, as_text, failures_of, tables_of, title_of
@@ -91,3 +94,14 @@ def test_markdown_and_chart_escape_what_they_would_read() -> None:
     bars = [float(each.attrib["width"]) for each in root.iter("{http://www.w3.org/2000/svg}rect")][1:]
     assert bars[0] == 2 * bars[1], "of one size"
     assert bars[2] == bars[0], "sizes have scales of their own"
+
+
+def test_the_page_is_made_of_what_is_printed() -> None:
+    printed = json.loads(json.dumps(asdict(comparison())))
+    assert read(printed) == comparison()
+    made = page([read(printed)], date="2026-01-31", note="beside other work")
+    assert made.startswith("<!-- help: ")
+    assert "as measured on 2026-01-31, beside other work." in made
+    assert "- Size 1: Other is fastest, 100.0 µs; in its times: One 2.0.\n" in made
+    assert "- Size 8: One is fastest, 1,000.0 µs.\n" in made
+    assert as_markdown(comparison()) in made

@@ -248,6 +248,8 @@ def test_executorch_takes_a_program_with_its_weights(tmp_path: Path) -> None:
     found = action(analysed(workspace(tmp_path, tables, locked=(*TORCH, "executorch")), "//:e"), "LowerExecuTorch")
     assert isinstance(found.command, StageCall)
     assert dict(found.command.inputs) == {"environment": "in/environment/", "exported": "in/exported/model.pt2"}
+
+
 COMPARED = """
 [[compile_comparison]]
 name = "compared"
@@ -271,7 +273,7 @@ def test_a_comparison_is_measured_alone_on_one_machine_and_names_what_runs_each_
     analysis = analysed(root, "//:compared")
     measure = action(analysis, "MeasureModels")
     assert measure.cache is CachePolicy.LOCAL
-    assert measure.toolchains == ("machine", "python")
+    assert measure.toolchains == ("machine:here", "python")
     assert measure.requirements.cpus > 1000
     assert isinstance(measure.command, StageCall)
     runtime = "mlcbuild.compiler.environments.runtimes.ort:load"

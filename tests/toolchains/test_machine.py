@@ -18,7 +18,7 @@ def test_another_name_or_processor_is_another_machine(tmp_path: Path, monkeypatc
         monkeypatch.setattr(platform, "node", lambda name=name: name)
         (tmp_path / "cpuinfo").write_text(f"processor\t: 0\nmodel name\t: {model}\n")
         assert machine.processor_name() == model
-        found.add(Toolchains().fingerprint("machine"))
+        found.add(Toolchains().fingerprint("machine:here"))
     assert len(found) == 3
 
 

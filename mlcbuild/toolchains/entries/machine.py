@@ -1,4 +1,4 @@
-"""The machine that runs an action, for measurements: its name, its processor, and how many of its cores may be used.
+"""The machine that runs an action, `machine:here`, for measurements: its name, its processor, and its cores.
 
 A measurement is true of one machine. The disk cache may lie in a folder that several machines share, so their results
 have keys of their own.
@@ -37,4 +37,4 @@ def processor_name() -> str:
     return names[0] if names else platform.machine()
 
 
-TOOLCHAIN = _Machine(name="machine", is_optional=True)
+TOOLCHAIN = _Machine(name="machine", takes_path=True, is_optional=True)
