@@ -21,6 +21,8 @@ RUNTIMES = {
     "threads": "return lambda given: {'y': given['x'] * threads}",
     "refuses": "raise ValueError('not this model')",
     "crashes": "import os, signal\n    os.kill(os.getpid(), signal.SIGSEGV)",
+    "large": "import numpy\n    held = numpy.ones(200 << 20, dtype='u1')\n"
+    "    return lambda given: {'y': given['x'] * (2 * held[0])}",
     "small": "return lambda given: {'y': given['x'][:1] * 2}",
 }
 
@@ -76,6 +78,16 @@ def test_models_that_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert all(case["calls"] >= 10 and case["seconds"] > 0 and case["spread"] >= 0 for case in each["cases"])
         assert "options" not in each
     assert [case["error"] for case in off["cases"]] == [0.5, 0.5]
+
+
+def test_the_memory_is_that_of_the_model_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not that of the process which starts it."""
+    monkeypatch.chdir(tmp_path)
+    held = np.ones(400 << 20, dtype="u1")
+    twice, large = measured(tmp_path, "twice", "large")
+    assert held[-1] == 1
+    assert 5 << 20 < twice["peak_bytes"] < 300 << 20
+    assert large["peak_bytes"] > twice["peak_bytes"] + (150 << 20)
 
 
 def test_models_that_do_not_cost_the_others_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
