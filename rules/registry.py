@@ -37,6 +37,7 @@ BUILT_IN = (
     "model",
     "model_library",
     "model_package",
+    "mojo_binary",
     "onnx_model",
     "openvino_model",
     "ort_model",

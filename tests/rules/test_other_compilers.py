@@ -26,7 +26,7 @@ source = "model.onnx"
 environment = ":made"
 """
 LOCKED = ("onnx", "onnxruntime")
-TORCH_FILES = {"model.py": "", "weights.safetensors": "", "gpu.txtpb": ""}
+TORCH_FILES = {"model.py": "", "weights.safetensors": "", "gpu.txtpb": "", "dot.mojo": ""}
 JAX = ("onnx", "jax", "jaxlib", "flatbuffers", "iree-base-compiler")
 CUDA = (*JAX, "jax-cuda13-plugin", "jax-cuda13-pjrt")
 TORCH = ("onnx", "torch", "safetensors")
@@ -314,3 +314,31 @@ def test_a_relax_module_is_for_a_processor_by_name(tmp_path: Path) -> None:
     assert found.cache is CachePolicy.ALL
     (told,) = errors(workspace(tmp_path / "wrong", table.replace("x86-64-v3", "x86-64-v9"), locked=RUN))
     assert 'unknown processor "x86-64-v9"' in told
+
+
+def mojo(more: str = "") -> str:
+    return f'[[mojo_binary]]\nname = "m"\nsource = "dot.mojo"\nenvironment = ":made"\n{more}\n'
+
+
+def test_a_program_of_mojo_names_its_processor_whatever_builds_it(tmp_path: Path) -> None:
+    tables = mojo('cpu = "neoverse-n1"\nhost = "aarch64-linux-gnu"\nform = "library"')
+    found = action(analysed(workspace(tmp_path, tables, locked=("onnx", "mojo-compiler")), "//:m"), "BuildMojo")
+    assert found.toolchains == ("gxx", "python")
+    assert isinstance(found.command, StageCall)
+    parameters = dict(found.command.parameters)
+    assert (parameters["form"], parameters["processor"]) == ("shared-lib", "neoverse-n1")
+    assert "out/m.so" in found.outputs
+
+
+@pytest.mark.parametrize(
+    ("more", "locked", "told"),
+    [
+        ('cpu = "zen9"', ("onnx", "mojo-compiler"), 'unknown processor "zen9" for x86_64-linux-gnu in //:m'),
+        ('cpu = "znver4"\nhost = "vax"', ("onnx", "mojo-compiler"), 'libraries cannot be made for the host "vax"'),
+        ('cpu = "znver4"', ("onnx",), "//:made has no mojo-compiler in //:m"),
+    ],
+)
+def test_a_mistake_in_a_program_of_mojo_is_told_at_load(
+    tmp_path: Path, more: str, locked: tuple[str, ...], told: str
+) -> None:
+    assert any(told in error for error in errors(workspace(tmp_path, mojo(more), locked=locked)))

@@ -18,6 +18,7 @@ LICENSES = {
     "iree": "Apache-2.0 AND BSD-3-Clause AND PSF-2.0",
     "jax": "Apache-2.0 AND BSD-3-Clause AND MIT",
     "jax_cuda": "Apache-2.0 AND BSD-3-Clause AND MIT",
+    "mojo": "LicenseRef-MAX-Platform-Software-License",
     "executorch": "BSD-3-Clause AND Apache-2.0 AND MIT AND PSF-2.0",
     "torch": "BSD-3-Clause AND Apache-2.0 AND MIT AND PSF-2.0",
     "tvm": "Apache-2.0 AND BSD-3-Clause AND PSF-2.0",
@@ -46,8 +47,10 @@ class CompilerWorld(World):
         self.tables: dict[str, str] = {}
         for name in ("onnxruntime", *compilers):
             self.write(f"{name}.txt", (HERE / "locks" / f"{name}.txt").read_bytes())
-            without = {"without": WITHOUT[name]} if name in WITHOUT else {}
-            self.table("python_environment", name, lock=f"{name}.txt", license=LICENSES[name], **without)
+            more = {"without": WITHOUT[name]} if name in WITHOUT else {}
+            if LICENSES[name].startswith("LicenseRef-"):
+                more["accept_license"] = [LICENSES[name]]  # By whoever runs these tests.
+            self.table("python_environment", name, lock=f"{name}.txt", license=LICENSES[name], **more)
         for model in MODELS:
             self.table("written", f"{model}-source", kind=model, environment=":onnxruntime")
             self.table("onnx_model", model, source=f":{model}-source", environment=":onnxruntime")

@@ -19,6 +19,20 @@ def run(*, artifact: Path, cases: Path, report: Path, runtime: str) -> None:
     report.write_text(json.dumps({"error": max(errors.values()), "largest": float(np.abs(expected["y"]).max())}))
 
 
+def run_program(*, artifact: Path, printed: Path) -> None:
+    """A program of Mojo finds its libraries in the environment."""
+    import os
+    import subprocess
+
+    from mojo._package_root import get_package_root
+
+    libraries = Path(get_package_root()).absolute() / "lib"
+    done = subprocess.run(
+        [str(artifact)], env={**os.environ, "LD_LIBRARY_PATH": str(libraries)}, check=True, capture_output=True
+    )
+    printed.write_bytes(done.stdout)
+
+
 def _onnxruntime(artifact: Path, inputs: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
     import onnxruntime
 

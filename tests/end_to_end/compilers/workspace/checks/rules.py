@@ -57,6 +57,18 @@ def compare(context: RuleContext) -> Providers:
     return (FilesInfo(files=(("error.json", made.output("out/error.json")),)),)
 
 
+def ask(context: RuleContext) -> Providers:
+    made = environment_stage(
+        context,
+        "Ask",
+        "checks.compare:run_program",
+        environment=context.required("environment", EnvironmentInfo),
+        inputs={"artifact": context.files(context.target.label_of("artifact"))},
+        outputs={"printed": "printed.txt"},
+    )
+    return (FilesInfo(files=(("printed.txt", made.output("out/printed.txt")),)),)
+
+
 def label(name: str) -> Attribute:
     return Attribute(name=name, kind=AttributeKind.LABEL, mandatory=True, doc="A target.")
 
@@ -95,4 +107,13 @@ COMPARED = Rule(
         provides=("files",),
     ),
     implementation=compare,
+)
+PRINTED = Rule(
+    schema=RuleSchema(
+        name="printed",
+        doc="What a program of Mojo prints.",
+        attributes=(ENVIRONMENT, label("artifact")),
+        provides=("files",),
+    ),
+    implementation=ask,
 )
