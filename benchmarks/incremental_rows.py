@@ -197,7 +197,9 @@ ROWS: tuple[Row, ...] = (
     Row(
         name="gpu-schedule",
         change="a schedule rule for GPUs: half the warps for a matrix times a vector",
-        edit=code("backends/cuda/kernels/gemv", "\n_WARPS = 16\n", "\n_WARPS = 8\n"),
+        edit=code(
+            "backends/cuda/kernels/gemv", "16 if product.k > 1 << 13 else 8\n", "8 if product.k > 1 << 13 else 4\n"
+        ),
         note="Every kernel is scheduled again; those that differ are compiled.",
         never=only("Partition", "Lower"),
     ),
