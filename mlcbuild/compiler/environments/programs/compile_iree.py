@@ -22,12 +22,15 @@ def run(*, model: Path, module: Path, flags: Sequence[str], is_onnx: bool) -> No
     # IREE starts its linker by a shell, without quotes: no absolute path may get into that line.
     linker = os.path.relpath(Path(tools.__file__).parents[1] / "_mlir_libs" / "iree-lld")
     os.environ["TMPDIR"] = "."
+    more: list[str] = []
     if is_onnx:
         _import_onnx(taken)
     else:
         shutil.copyfile(taken, _SOURCE)
+        # Without places in the source, which this StableHLO has not, they differ from run to run.
+        more.append("--iree-llvmcpu-debug-symbols=false")
     try:
-        tools.compile_file(_SOURCE, output_file=_MODULE, extra_args=[*flags, *_linker(flags, linker)])
+        tools.compile_file(_SOURCE, output_file=_MODULE, extra_args=[*flags, *_linker(flags, linker), *more])
     except tools.CompilerToolError as error:
         raise SystemExit(_reason(str(error))) from None
     shutil.move(_MODULE, made)
