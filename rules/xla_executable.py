@@ -59,6 +59,7 @@ def implement(context: RuleContext) -> Providers:
             outputs={"executable": "model.xla"},
             parameters={"platform": platform},
             requirements=requirements_of(target),
+            cache=CachePolicy.NON_REPRODUCIBLE,  # It names the folder of jax's own files.
         )
     return (FilesInfo(files=(("model.xla", compiled.output("out/model.xla")),)),)
 
@@ -66,8 +67,8 @@ def implement(context: RuleContext) -> Providers:
 XLA_EXECUTABLE = Rule(
     schema=RuleSchema(
         name="xla_executable",
-        doc="A function compiled by XLA. jax of the same version loads it. For a processor its bytes differ from run "
-        "to run, and so it is declared to be non-reproducible; for a GPU they do not, and no GPU need be there.",
+        doc="A function compiled by XLA. jax of the same version loads it. Its bytes differ from run to run, and so "
+        "it is declared to be non-reproducible. No GPU need be there.",
         attributes=(
             Attribute(
                 name="model",

@@ -52,12 +52,8 @@ def for_gpu(*, exported: Path, executable: Path, gpu: Path, platform: str) -> No
 
 
 def _start(platforms: str) -> None:
-    """Before jax is imported. Its own cache would hold what this compiles, and XLA the paths of jax's files."""
-    os.environ |= {
-        "JAX_PLATFORMS": platforms,
-        "JAX_ENABLE_COMPILATION_CACHE": "0",
-        "JAX_HLO_SOURCE_FILE_CANONICALIZATION_REGEX": ".*",
-    }
+    """Before jax is imported. Its own cache would hold what this compiles."""
+    os.environ |= {"JAX_PLATFORMS": platforms, "JAX_ENABLE_COMPILATION_CACHE": "0"}
 
 
 def _read(exported: Path) -> Any:
