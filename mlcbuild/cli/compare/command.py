@@ -6,12 +6,13 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from mlcbuild.cli.arguments.options import GlobalOptions
-from mlcbuild.cli.build.request import BuildRequest
+from mlcbuild.cli.build.request import BuildOutcome, BuildRequest
 from mlcbuild.cli.build.session import run_build
 from mlcbuild.cli.cache.maintenance import store_root
 from mlcbuild.cli.compare.chart import comparison_svg
@@ -24,6 +25,8 @@ from mlcbuild.cli.tune.device_lock import measuring_here
 from mlcbuild.errors import LocalEnvironmentError, UsageError
 from mlcbuild.rules.analysis import Analysis
 from mlcbuild.toolchains.entries.machine import processor_name
+from mlcbuild.workspace.attribute_override import parse_override
+from mlcbuild.workspace.graph import reachable
 
 _RULE = "compile_comparison"
 
@@ -62,11 +65,13 @@ def compare(label: str, request: BuildRequest, given: CompareOptions, options: G
         document = json.loads((outcome.workspace.root / measured).read_text(encoding="utf-8"))
         labels = tuple(each["label"] for each in document["models"])
         if given.cold:
-            again = run_build(replace(quiet, patterns=labels, recache=True, jobs=1, events=events), options)
+            again = run_build(
+                replace(_request_for(labels, quiet, outcome), recache=True, jobs=1, events=events), options
+            )
             if again.exit_code is not ExitCode.OK:
                 return again.exit_code
         compiled = _seconds_of_runs(events)
-        cached = {each: _seconds_of_no_op(replace(quiet, patterns=(each,)), options) for each in labels}
+        cached = {each: _seconds_of_no_op(_request_for((each,), quiet, outcome), options) for each in labels}
     (target,) = outcome.analysis.requested
     comparison = read_comparison(
         document,
@@ -83,6 +88,17 @@ def compare(label: str, request: BuildRequest, given: CompareOptions, options: G
     else:
         _print(comparison, options)
     return ExitCode.OK
+
+
+def _request_for(labels: Sequence[str], request: BuildRequest, outcome: BuildOutcome) -> BuildRequest:
+    """The request for some of the builds that were compared, which sets no attribute of what these do not need."""
+    analysis = outcome.analysis
+    closure = frozenset(
+        reachable((label for label in analysis.targets if str(label) in labels), analysis.needs.__getitem__)
+    )
+    current = outcome.workspace.current_package
+    needed = tuple(text for text in request.overrides if parse_override(text, current).label in closure)
+    return replace(request, patterns=tuple(labels), overrides=needed)
 
 
 def _print(comparison: Comparison, options: GlobalOptions) -> None:

@@ -114,6 +114,10 @@ def test_builds_of_one_model_side_by_side(world: CompilerWorld) -> None:
     assert len(ElementTree.parse(chart).getroot().findall("{http://www.w3.org/2000/svg}rect")) == 1 + 5
 
     assert ran(world.build("//:compared")) == set()
+    # What is set for the comparison alone is no attribute of what its builds need.
+    more = world.mlcbuild("compare", "//:compared", "--set", "//:compared.rounds=1", "--output", "json")
+    assert more.code == 0, more.err
+    assert json.loads(more.out)["rounds"] == 1
     # A build that changes is measured again, beside all others.
     world.table("ort_model", "fixed", model=":eight", environment=":onnxruntime", level="basic")
     assert ran(world.build("//:compared", "//:fixed")) == {"fixed", "compared"}
