@@ -8,6 +8,7 @@ from typing import ClassVar
 from mlcbuild.engine.action import DerivedArtifact
 from mlcbuild.rules.environments import ENVIRONMENT, environment_stage, environment_with
 from mlcbuild.rules.providers import FilesInfo, Provider
+from mlcbuild.rules.python_source import source_attributes, source_of
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
 
@@ -30,12 +31,7 @@ class StableHloInfo(Provider):
 def implement(context: RuleContext) -> Providers:
     target = context.target
     environment = environment_with(context, "jax", "jaxlib", "flatbuffers")
-    source = context.files(target.label_of("source"))
-    if not source.is_single_file or not source.files[0][0].endswith(".py"):
-        raise context.error("source is not one Python file", attribute="source")
-    function = target.string("function")
-    if not function.isidentifier():
-        context.report(f'"{function}" is no name of a function', attribute="function")
+    source, called = source_of(context)
     platforms = tuple(sorted(set(target.strings("platforms") or (PROCESSORS,))))
     for unknown in sorted(set(platforms).difference(PLATFORMS)):
         context.report(
@@ -48,11 +44,7 @@ def implement(context: RuleContext) -> Providers:
         environment=environment,
         inputs={"source": source},
         outputs={"exported": "model.jaxexp", "module": "model.mlirbc", "description": "model.json"},
-        parameters={
-            "function": function,
-            "arguments": dict(target.table("arguments")),
-            "platforms": list(platforms),
-        },
+        parameters={**called, "platforms": list(platforms)},
     )
     exported, module = made.output("out/model.jaxexp"), made.output("out/model.mlirbc")
     return (
@@ -72,21 +64,11 @@ STABLEHLO_MODULE = Rule(
         name="stablehlo_module",
         doc="A function of JAX as StableHLO. Its weights are arguments, so that no weight compiles anything again.",
         attributes=(
-            Attribute(
-                name="source",
-                kind=AttributeKind.LABEL,
-                allow_files=True,
-                mandatory=True,
-                doc="A Python file, which imports jax and what else the environment has.",
+            *source_attributes(
+                imports="jax",
+                returns="what computes, its weights as a dictionary of shapes and types (jax.ShapeDtypeStruct), which "
+                "are its first argument, and its other arguments' shapes, as a tuple.",
             ),
-            Attribute(
-                name="function",
-                kind=AttributeKind.STRING,
-                default="model",
-                doc="A function of it. It returns what computes, its weights as a dictionary of shapes and types "
-                "(jax.ShapeDtypeStruct), which are its first argument, and its other arguments' shapes, as a tuple.",
-            ),
-            Attribute(name="arguments", kind=AttributeKind.TABLE, doc="Arguments for the function: { layers = 2 }."),
             ENVIRONMENT,
             Attribute(
                 name="platforms",

@@ -8,6 +8,7 @@ from typing import ClassVar
 from mlcbuild.engine.action import DerivedArtifact
 from mlcbuild.rules.environments import ENVIRONMENT, environment_stage, environment_with
 from mlcbuild.rules.providers import FilesInfo, Provider
+from mlcbuild.rules.python_source import source_attributes, source_of
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
 
@@ -34,12 +35,7 @@ MODEL = Attribute(
 def implement(context: RuleContext) -> Providers:
     target = context.target
     environment = environment_with(context, "torch", "safetensors")
-    source = context.files(target.label_of("source"))
-    if not source.is_single_file or not source.files[0][0].endswith(".py"):
-        raise context.error("source is not one Python file", attribute="source")
-    function = target.string("function")
-    if not function.isidentifier():
-        context.report(f'"{function}" is no name of a function', attribute="function")
+    source, called = source_of(context)
     exported = environment_stage(
         context,
         "ExportTorch",
@@ -47,7 +43,7 @@ def implement(context: RuleContext) -> Providers:
         environment=environment,
         inputs={"source": source},
         outputs={"exported": "program.pt2", "description": "model.json"},
-        parameters={"function": function, "arguments": dict(target.table("arguments"))},
+        parameters=called,
     )
     description = exported.output("out/model.json")
     weights_files = [each for each in context.files(target.label_of("weights")).files if each[0].endswith(_ENDING)]
@@ -77,21 +73,11 @@ TORCH_MODEL = Rule(
         doc="A model of PyTorch. torch.export reads it without its weights, so that other weights compile nothing "
         "again. The weights are checked: that they are all that the model has, of its types and shapes, and finite.",
         attributes=(
-            Attribute(
-                name="source",
-                kind=AttributeKind.LABEL,
-                allow_files=True,
-                mandatory=True,
-                doc="A Python file, which imports torch and what else the environment has.",
+            *source_attributes(
+                imports="torch",
+                returns="a torch.nn.Module and a tuple of example inputs, and, where sizes are to stay open, the "
+                "dynamic_shapes of torch.export as a third.",
             ),
-            Attribute(
-                name="function",
-                kind=AttributeKind.STRING,
-                default="model",
-                doc="A function of it. It returns a torch.nn.Module and a tuple of example inputs, and, where sizes "
-                "are to stay open, the dynamic_shapes of torch.export as a third.",
-            ),
-            Attribute(name="arguments", kind=AttributeKind.TABLE, doc="Arguments for the function: { layers = 2 }."),
             Attribute(
                 name="weights",
                 kind=AttributeKind.LABEL,

@@ -1,0 +1,39 @@
+"""A model as a function of a Python file: the attributes that name it, and what a program is told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mlcbuild.engine.action import JsonValue
+from mlcbuild.rules.providers import FilesInfo
+from mlcbuild.rules.rule import RuleContext
+from mlcbuild.workspace.schema import Attribute, AttributeKind
+
+
+def source_attributes(*, imports: str, returns: str) -> tuple[Attribute, ...]:
+    """`source`, `function` and `arguments`: a file that imports a package, and what its function returns."""
+    return (
+        Attribute(
+            name="source",
+            kind=AttributeKind.LABEL,
+            allow_files=True,
+            mandatory=True,
+            doc=f"A Python file, which imports {imports} and what else the environment has.",
+        ),
+        Attribute(
+            name="function", kind=AttributeKind.STRING, default="model", doc=f"A function of it. It returns {returns}"
+        ),
+        Attribute(name="arguments", kind=AttributeKind.TABLE, doc="Arguments for the function: { layers = 2 }."),
+    )
+
+
+def source_of(context: RuleContext) -> tuple[FilesInfo, Mapping[str, JsonValue]]:
+    """The file, and the parameters `function` and `arguments` of a program that calls it."""
+    target = context.target
+    source = context.files(target.label_of("source"))
+    if not source.is_single_file or not source.files[0][0].endswith(".py"):
+        raise context.error("source is not one Python file", attribute="source")
+    function = target.string("function")
+    if not function.isidentifier():
+        context.report(f'"{function}" is no name of a function', attribute="function")
+    return source, {"function": function, "arguments": dict(target.table("arguments"))}
