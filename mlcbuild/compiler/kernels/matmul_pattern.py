@@ -142,7 +142,7 @@ def _match_gated_epilogue(product: MatrixProduct, block: s_tir.SBlock) -> Epilog
     coordinates of, and half of all columns further."""
     if not _is_elementwise(block) or not isinstance(block.body, tirx.BufferStore):
         return None
-    half, places = product.n // 2, [load.indices for load in loads_of(block.body.value, product.output)]
+    half, places = product.n // 2, [load.indices for load in _loads_of(block.body.value, product.output)]
     first = next((list(place) for place in places if isinstance(place[-1], tirx.Var)), None)
     if first is None or not all(_is_at(place, first, half) for place in places):
         return None
@@ -161,10 +161,10 @@ def _is_at(place: Sequence[Expression], first: Sequence[Expression], half: int) 
     """Whether a place is the first, or `half` further."""
     same = all(tvm_ffi.structural_equal(one, other) for one, other in zip(place[:-1], first[:-1], strict=True))
     last = place[-1]
-    return same and (last.same_as(first[-1]) or _operand(last, tirx.Add, first[-1]) == half)
+    return same and (last.same_as(first[-1]) or constant_operand(last, tirx.Add, first[-1]) == half)
 
 
-def loads_of(expression: Expression, buffer: tirx.Var) -> list[tvm.ir.TensorLoad]:
+def _loads_of(expression: Expression, buffer: tirx.Var) -> list[tvm.ir.TensorLoad]:
     """What an expression reads of a buffer."""
     loads: list[tvm.ir.TensorLoad] = []
 
@@ -341,10 +341,10 @@ def _divided_index(
 ) -> int | None:
     """d where `load` reads [n, k // d], or [expert, n, k // d]; [k // d, n] where it is `by_columns`."""
     if by_columns:
-        return _operand(load.indices[0], tirx.FloorDiv, k) if _is_by_columns(load, n) else None
+        return constant_operand(load.indices[0], tirx.FloorDiv, k) if _is_by_columns(load, n) else None
     if not isinstance(load, tvm.ir.TensorLoad) or not _is_in_row(load, n, expert):
         return None
-    return _operand(load.indices[-1], tirx.FloorDiv, k)
+    return constant_operand(load.indices[-1], tirx.FloorDiv, k)
 
 
 def _is_in_row(load: Expression, n: tirx.Var, expert: Expression | None) -> bool:
@@ -360,7 +360,8 @@ def _is_first_of_row(load: Expression, n: tirx.Var, expert: Expression | None) -
     return is_load and int(load.indices[-1]) == 0 and _is_in_row(load, n, expert)
 
 
-def _operand(expression: Expression, kind: Any, variable: tirx.Var) -> int | None:
+def constant_operand(expression: Expression, kind: Any, variable: tirx.Var) -> int | None:
+    """The constant that an operation of this kind has the variable combined with; None for any other expression."""
     fits = isinstance(expression, kind) and expression.a.same_as(variable)
     return int(expression.b) if fits and isinstance(expression.b, tirx.IntImm) else None
 
@@ -370,4 +371,4 @@ def _shift_bits(expression: Expression, *, k: tirx.Var, per_word: int | None) ->
     if not isinstance(expression, tirx.Mul) or not isinstance(expression.b, tirx.IntImm):
         return None
     place = without_casts(expression.a)
-    return int(expression.b) if per_word and _operand(place, tirx.FloorMod, k) == per_word else None
+    return int(expression.b) if per_word and constant_operand(place, tirx.FloorMod, k) == per_word else None

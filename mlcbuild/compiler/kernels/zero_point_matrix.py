@@ -14,8 +14,9 @@ import tvm
 import tvm_ffi
 from tvm import sym, tirx
 
+from mlcbuild.compiler.kernels.blocks import is_constant
 from mlcbuild.compiler.kernels.building import FLOATS
-from mlcbuild.compiler.kernels.matmul_pattern import without_casts
+from mlcbuild.compiler.kernels.matmul_pattern import constant_operand, without_casts
 
 Expression = Any  # TVM's expressions carry no types that a checker can read.
 
@@ -43,11 +44,11 @@ def match_zero_point_matrix(expression: Expression, *, n: tirx.Var, k: tirx.Var)
     integer, zero = (_nibble(part, n) for part in (difference.a, difference.b))
     if integer is None or zero is None or integer.rows != zero.rows or len(scale.indices) != 2:
         return None
-    group = _divisor(scale.indices[0], k)
+    group = constant_operand(scale.indices[0], tirx.FloorDiv, k)
     fits = (
         integer.outer.same_as(k)
         and group is not None
-        and _divisor(zero.outer, k) == group
+        and constant_operand(zero.outer, tirx.FloorDiv, k) == group
         and scale.indices[1].same_as(n)
         and str(scale.source.dtype) in FLOATS
     )
@@ -65,13 +66,17 @@ class _Nibble:
 
 def _nibble(expression: Expression, n: tirx.Var) -> _Nibble | None:
     masked = without_casts(expression)
-    if not isinstance(masked, tirx.BitwiseAnd) or not _is(masked.b, (1 << BITS) - 1):
+    if not isinstance(masked, tirx.BitwiseAnd) or not is_constant(masked.b, (1 << BITS) - 1):
         return None
     shifted = masked.a
     if not isinstance(shifted, tirx.RShift) or not isinstance(shifted.a, tvm.ir.TensorLoad):
         return None
     load = shifted.a
-    if len(load.indices) != 2 or str(load.source.dtype) != "uint32" or _divisor(load.indices[1], n) != NIBBLES:
+    if (
+        len(load.indices) != 2
+        or str(load.source.dtype) != "uint32"
+        or constant_operand(load.indices[1], tirx.FloorDiv, n) != NIBBLES
+    ):
         return None
     shifts = [_value(shifted.b, n, row) for row in range(NIBBLES)]
     if sorted(shift for shift in shifts if shift is not None) != [BITS * place for place in range(NIBBLES)]:
@@ -91,13 +96,3 @@ def _value(expression: Expression, variable: tirx.Var, value: int) -> int | None
 
     found = sym.Analyzer().simplify(tvm_ffi.structural_map(expression, (tirx.Var, replaced)))
     return int(found) if isinstance(found, tirx.IntImm) else None
-
-
-def _divisor(expression: Expression, variable: tirx.Var) -> int | None:
-    """d where an expression is variable // d."""
-    fits = isinstance(expression, tirx.FloorDiv) and expression.a.same_as(variable)
-    return int(expression.b) if fits and isinstance(expression.b, tirx.IntImm) else None
-
-
-def _is(expression: Expression, value: int) -> bool:
-    return isinstance(expression, tirx.IntImm) and int(expression) == value

@@ -14,6 +14,7 @@ from mlcbuild.suggestions import known_values
 _PLAIN = ("75", "80", "86", "87", "88", "89", "90", "100", "103", "110", "120", "121")
 _OWN_INSTRUCTIONS = ("90a", "100a", "100f", "103a", "103f", "110a", "110f", "120a", "120f", "121a", "121f")
 ARCHITECTURES: tuple[str, ...] = tuple(f"sm_{name}" for name in (*_PLAIN, *_OWN_INSTRUCTIONS))
+MULTIPROCESSORS = 132  # of an H100 or H200, for which work is shared out
 _PARTS = re.compile(r"sm_(\d+)([af]?)")
 
 

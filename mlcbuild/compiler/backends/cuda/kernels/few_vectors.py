@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
+from mlcbuild.compiler.backends.cuda import architectures
 from mlcbuild.compiler.backends.cuda.kernels import instructions as gpu
 from mlcbuild.compiler.backends.cuda.kernels import operands, results
 from mlcbuild.compiler.kernels.building import Buffer, Expression, store
@@ -21,7 +22,6 @@ MOST = 8  # vectors that a tensor core takes at a time
 SIZES = (MOST, 2 * MOST)  # vectors of a kernel
 ROWS = 16
 WARP = 32
-_MULTIPROCESSORS = 132  # of an H100 or H200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ def shape_for(product: MatrixProduct, vectors: int) -> FewShape:
     if n < 1 << 12:
         return FewShape(warps=warps, ahead=2)
     if n < 1 << 13:
-        if n // (2 * ROWS) <= _MULTIPROCESSORS:
+        if n // (2 * ROWS) <= architectures.MULTIPROCESSORS:
             return FewShape(warps=warps, tiles=2, ahead=2 if k >= 1 << 13 and not two else 1)
         return FewShape(tiles=2 if two else 1, ahead=1)
     if n < 1 << 14:

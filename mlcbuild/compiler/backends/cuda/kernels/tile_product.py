@@ -12,7 +12,7 @@ from typing import Any
 import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
-from mlcbuild.compiler.backends.cuda import clusters
+from mlcbuild.compiler.backends.cuda import architectures, clusters
 from mlcbuild.compiler.backends.cuda.kernels import instructions as gpu
 from mlcbuild.compiler.backends.cuda.kernels import operands, results, tile_product_text
 from mlcbuild.compiler.backends.cuda.kernels.launching import WARP
@@ -26,7 +26,6 @@ _THREADS = 128 * _WARPGROUPS
 _TOGETHER = 4  # rows that a thread stores
 _CLUSTERS = (1, 2, 4, 8)
 _FEWEST_STEPS = 16
-_MULTIPROCESSORS = 132  # of an H100 or H200
 _SHARED_BYTES = 227 << 10  # that a block of them can have
 
 
@@ -52,15 +51,16 @@ def shapes(n: int, k: int) -> list[tuple[int | None, TileShape]]:
     blocks = -(-n // _ROWS)
     steps = k // tile_product_text.STEP
     chosen: list[tuple[int | None, TileShape]] = [
-        (64, TileShape(vectors=64, cluster=_cluster(blocks, steps, 2 * _MULTIPROCESSORS)))
+        (64, TileShape(vectors=64, cluster=_cluster(blocks, steps, 2 * architectures.MULTIPROCESSORS)))
     ]
     # Two tiles of vectors where there are too few of rows for all multiprocessors.
-    cluster = _cluster(2 * blocks, steps, _MULTIPROCESSORS)
-    if 2 * blocks <= _MULTIPROCESSORS and (cluster > 1 or _cluster(blocks, steps, _MULTIPROCESSORS) == 1):
+    alone = _cluster(blocks, steps, architectures.MULTIPROCESSORS)
+    cluster = _cluster(2 * blocks, steps, architectures.MULTIPROCESSORS)
+    if 2 * blocks <= architectures.MULTIPROCESSORS and (cluster > 1 or alone == 1):
         chosen.append((128, TileShape(vectors=64, cluster=cluster)))
     for vectors in (128, 256):
-        cluster = min(2, _cluster(blocks, steps, _MULTIPROCESSORS))
-        most = vectors * max(1, _MULTIPROCESSORS // (blocks * cluster))
+        cluster = min(2, alone)
+        most = vectors * max(1, architectures.MULTIPROCESSORS // (blocks * cluster))
         if most > (chosen[-1][0] or 0) and (cluster > 1 or vectors == 128):
             chosen.append((most, TileShape(vectors=vectors, cluster=cluster)))
     return [*chosen, (None, TileShape(vectors=256))]
