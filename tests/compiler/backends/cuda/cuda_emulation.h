@@ -216,6 +216,7 @@ static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
 static inline void mlcbuild_wait_for_inputs() {}
 static inline void mlcbuild_load_once(void* to, const void* source) { memcpy(to, source, 16); }
 static inline void mlcbuild_load16(void* to, const void* source) { memcpy(to, source, 16); }
+static inline void mlcbuild_load_shared16(void* to, const void* source) { memcpy(to, source, 16); }
 static inline void mlcbuild_load8(void* to, const void* source) { memcpy(to, source, 8); }
 static inline void mlcbuild_load4(void* to, const void* source) { memcpy(to, source, 4); }
 static inline void mlcbuild_load_constant4(void* to, const void* source) { memcpy(to, source, 4); }

@@ -114,8 +114,19 @@ def load_twice(to: Expression, source: Expression) -> None:
     )
 
 
-def copy16(to: Expression, source: Expression) -> None:
-    """Copies 16 bytes between registers and shared memory."""
+def load_shared16(to: Expression, source: Expression) -> None:
+    """Copies 16 bytes of shared memory into four registers.
+
+    As four words, which NVRTC makes one read of. It splits a `uint4` into halves, and whether it then makes one read
+    of them differed in one compilation of thirty, with the addresses of its own objects.
+    """
+    words = " ".join(f"out[{place}] = words[{place}];" for place in range(4))
+    body = f"unsigned* out = (unsigned*)to; const unsigned* words = (const unsigned*)source; {words}"
+    _call("mlcbuild_load_shared16", "(void* to, const void* source)", body, to, source)
+
+
+def store_shared16(to: Expression, source: Expression) -> None:
+    """Copies four registers into 16 bytes of shared memory."""
     load16(to, source)
 
 

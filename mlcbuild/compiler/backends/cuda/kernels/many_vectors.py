@@ -109,7 +109,7 @@ class _Thread:
     def lay_out(self, turn: Expression) -> None:
         with gpu.unrolled(_COPIES) as copy:
             _, _, position = self.chunk(copy)
-            gpu.copy16(gpu.at(self.shared, turn * _BUFFER + position), gpu.at(self.copies, copy * 4))
+            gpu.store_shared16(gpu.at(self.shared, turn * _BUFFER + position), gpu.at(self.copies, copy * 4))
 
     def multiply(self, matrix: operands.MatrixRows, turn: Expression) -> None:
         low = [T.alloc_buffer((4,), "uint32", scope="local") for _ in range(_TILES)]
@@ -122,7 +122,7 @@ class _Thread:
             with gpu.unrolled(_COLUMNS) as column:
                 vector = self.warp_vector + column * 8 + self.g
                 position = turn * _BUFFER + self.position(vector, word, self.t)
-                gpu.copy16(gpu.at(x, 0), gpu.at(self.shared, position))
+                gpu.load_shared16(gpu.at(x, 0), gpu.at(self.shared, position))
                 for tile in range(_TILES):
                     operands.multiply(
                         self.sums, (tile * _COLUMNS + column) * 4, low[tile], high[tile], lambda pair: x[pair]
