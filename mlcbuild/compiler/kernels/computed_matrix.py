@@ -172,11 +172,7 @@ def _is_multiple(index: Expression, k: tirx.Var) -> bool:
 
 
 def _uses(expression: Expression, variable: tirx.Var) -> bool:
-    return any(part.same_as(variable) for part in _all_parts(expression))
-
-
-def _all_parts(expression: Expression) -> list[Expression]:
-    return [expression, *(other for part in _parts(expression) for other in _all_parts(part))]
+    return bool(expression.same_as(variable)) or any(_uses(part, variable) for part in _parts(expression))
 
 
 def _parts(expression: Expression) -> list[Expression]:

@@ -64,11 +64,11 @@ class SafetensorsFile:
             )
         part = described.part(rows)
         before = 0 if rows is None else rows[0] * (part.size_bytes // (rows[1] - rows[0]))
-        with self._path.open("rb") as stream:
-            data = np.fromfile(
-                stream, dtype=storage_of(described.dtype), count=part.elements, offset=entry.begin + before
-            )
-        return Tensor(description=part, data=data.reshape(part.shape))
+        if not part.elements:
+            return Tensor(description=part, data=np.empty(part.shape, storage_of(described.dtype)))
+        # Mapped, so that nothing is copied which is only written elsewhere or converted; what is changed is copied.
+        data = np.memmap(self._path, storage_of(described.dtype), "c", offset=entry.begin + before, shape=part.shape)
+        return Tensor(description=part, data=data.view(np.ndarray))
 
     def close(self) -> None:
         """Nothing stays open between reads."""

@@ -37,7 +37,9 @@ PARTS: Mapping[str, np.dtype[Any]] = {
 }
 """Types of what quantized weights are made of."""
 _READABLE: Mapping[str, np.dtype[Any]] = {**STORAGE, **PARTS}
-_PIECE = 1 << 22  # elements that are converted together, so that temporaries of a large embedding stay small
+_PIECE = 1 << 16  # elements that are converted together, whose temporaries stay in a processor's cache
+_EXPONENTS = {"float16": 0x7C00, "bfloat16": 0x7F80}
+"""The bits of an infinity."""
 
 
 # Types that NumPy has of ml_dtypes.
@@ -105,25 +107,30 @@ class Tensor:
         Raises StageError for a number that is not finite, or not once it is rounded.
         """
         kind, source = dtype_of(dtype), self.data.reshape(-1)
+        if self.description.dtype == "bfloat16":
+            source = source.view(dtype_of("bfloat16"))
         numbers = source if source.dtype == kind else np.empty(source.shape, kind)
         for begin in range(0, source.size, _PIECE):
             piece = slice(begin, begin + _PIECE)
-            wide: Array = source[piece]
-            if self.description.dtype == "bfloat16":
-                wide = (wide.astype(np.uint32) << 16).view(np.float32)
             if numbers is not source:
-                with np.errstate(over="ignore"):
-                    numbers[piece] = wide.astype(kind)
-            finite = np.isfinite(numbers[piece])
-            if not finite.all():
-                first = int(np.argmin(finite))
-                position = np.unravel_index(begin + first, self.data.shape)
-                place = ", ".join(str(int(index)) for index in position)
+                with np.errstate(over="ignore", invalid="ignore"):
+                    numbers[piece] = source[piece].astype(kind)
+            if not _are_finite(numbers[piece]):
+                with np.errstate(invalid="ignore"):
+                    first = begin + int(np.argmin(np.isfinite(numbers[piece])))
+                place = ", ".join(str(int(index)) for index in np.unravel_index(first, self.data.shape))
                 raise StageError(
-                    f"the tensor {self.description.name} holds {float(wide[first])} at ({place}), "
+                    f"the tensor {self.description.name} holds {float(source[first])} at ({place}), "
                     f"which is not a finite {dtype}"
                 )
         return numbers.reshape(self.data.shape)
+
+
+def _are_finite(numbers: Array) -> bool:
+    exponent = _EXPONENTS.get(numbers.dtype.name)
+    if exponent is None:
+        return bool(np.isfinite(numbers).all())
+    return int((numbers.view(np.uint16) & np.uint16(0x7FFF)).max()) < exponent
 
 
 def bfloat16_bits(numbers: Array) -> Array:

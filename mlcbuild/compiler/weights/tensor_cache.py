@@ -48,10 +48,10 @@ def write_shard(
             for numbers in parts:
                 if numbers.shape[1:] != stored.shape[1:] or numbers.dtype != dtype_of(stored.dtype):
                     raise ValueError(f"{stored} does not have {numbers.dtype} {numbers.shape}")
-                data = (bfloat16_bits(numbers) if lossy else numbers).tobytes()
-                stream.write(data)
-                checksum.update(data)
-                rows, size = rows + numbers.shape[0], size + len(data)
+                data = np.ascontiguousarray(bfloat16_bits(numbers) if lossy else numbers).reshape(-1).view(np.uint8)
+                stream.write(data.data)
+                checksum.update(data.data)
+                rows, size = rows + numbers.shape[0], size + data.nbytes
             if rows != stored.shape[0]:
                 raise ValueError(f"{stored} does not have {rows} rows")
             records.append(

@@ -16,8 +16,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from mlcbuild.compiler.quantization.float16_arithmetic import round_fractions, widened
 from mlcbuild.compiler.quantization.ft.scheme import FtScheme
-from mlcbuild.compiler.quantization.group.encoder import GroupEncoder
+from mlcbuild.compiler.quantization.group.encoder import GroupEncoder, largest_magnitudes
 from mlcbuild.compiler.quantization.integer_grid import IntegerGrid
 from mlcbuild.compiler.quantization.scheme import Weight
 from mlcbuild.compiler.weights.integers import IntegerMatrix
@@ -56,10 +57,14 @@ class _RowEncoder(GroupEncoder):
     """Rounds quotients, and not their sums with what makes them unsigned."""
 
     def _quantize_groups(self, block: Array) -> tuple[Array, Array]:
-        wide = block.astype(np.float32, copy=False)
-        largest = np.float32(self.scheme.max_int)
-        scale = self._scales(np.abs(wide).max(axis=2), block.dtype)
+        wide, largest = widened(block), np.float32(self.scheme.max_int)
+        scale = self._scales(largest_magnitudes(wide), block.dtype)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            quotient = (wide / scale.astype(np.float32)[:, :, np.newaxis]).astype(block.dtype).astype(np.float32)
-        integers = np.clip(np.nan_to_num(np.rint(quotient), nan=0.0), -largest, largest)
-        return (integers + largest).astype(np.uint32), scale
+            integers = wide / widened(scale)[:, :, np.newaxis]
+        if block.dtype == np.float16:
+            round_fractions(integers)
+        np.rint(integers, out=integers)
+        integers[np.isnan(integers)] = 0
+        np.clip(integers, -largest, largest, out=integers)
+        integers += largest
+        return integers.astype(np.uint8), scale

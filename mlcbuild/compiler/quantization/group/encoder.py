@@ -32,6 +32,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from mlcbuild.compiler.quantization.float16_arithmetic import round_fractions, widened
 from mlcbuild.compiler.quantization.group.scheme import GroupScheme
 from mlcbuild.compiler.quantization.integer_grid import IntegerGrid
 from mlcbuild.compiler.quantization.integers import regrouped, whole_groups
@@ -39,8 +40,9 @@ from mlcbuild.compiler.quantization.scheme import Weight
 from mlcbuild.compiler.weights.integers import IntegerMatrix
 from mlcbuild.compiler.weights.tensor import Array, dtype_of
 
-# Rows are done in blocks, so that the temporaries of a large embedding stay small.
-_BLOCK_ELEMENTS = 1 << 22
+# Rows are done in blocks whose temporaries stay in a processor's cache, and in memory that it has already.
+_BLOCK_ELEMENTS = 1 << 16
+_SHORT = 256  # elements of a group, below which NumPy's reduction of rows is slower than one of columns
 
 
 class GroupEncoder:
@@ -130,6 +132,12 @@ class GroupEncoder:
     def pack(self, integers: Array) -> Array:
         """(rows, columns) of unsigned integers below 2^bits → (rows, words) uint32."""
         rows = integers.shape[0]
+        if self.scheme.bits in (4, 8):  # whole bytes
+            packed_bytes = np.ascontiguousarray(integers, np.uint8)
+            if self.scheme.bits == 4:
+                pairs = packed_bytes.view("<u2")
+                packed_bytes = (pairs | pairs >> np.uint16(4)).astype(np.uint8)
+            return packed_bytes.view("<u4")
         lanes = integers.astype(np.uint32, copy=False).reshape(rows, -1, self.scheme.elements_per_word)
         packed = np.zeros(lanes.shape[:2], np.uint32)
         for lane in range(self.scheme.elements_per_word):
@@ -171,19 +179,27 @@ class GroupEncoder:
 
     def _quantize_groups(self, block: Array) -> tuple[Array, Array]:
         """(rows, groups, group_size) → integers of the same shape, and scales (rows, groups)."""
-        # NumPy's float16 arithmetic is slow. A quotient or sum of two float16 numbers, computed in float32 and rounded
-        # to float16, is the correctly rounded one: float32 has the 2 × 11 + 2 bits that this takes. What TVM computes
-        # of bfloat16 numbers on a CPU is float32 within an expression, and is rounded where it is stored.
-        wide = block.astype(np.float32, copy=False)
-        max_int = np.float32(self.scheme.max_int)
-        scale = self._scales(np.abs(wide).max(axis=2), block.dtype)
+        # What TVM computes of bfloat16 numbers on a CPU is float32 within an expression, and is rounded where it is
+        # stored; of float16 numbers each operation is rounded.
+        wide, is_half = widened(block), block.dtype == np.float16
+        largest = np.float32(self.scheme.max_int)
+        scale = self._scales(largest_magnitudes(wide), block.dtype)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            quotient = _rounded(wide / scale.astype(np.float32, copy=False)[:, :, np.newaxis], block.dtype)
-            shifted = np.rint(_rounded(quotient + max_int, block.dtype))
-        clipped = np.clip(shifted, 0, 2 * self.scheme.max_int)
-        return np.nan_to_num(clipped, copy=False, nan=0.0).astype(np.uint32), scale
+            shifted = wide / widened(scale)[:, :, np.newaxis]
+            if is_half:
+                round_fractions(shifted)
+            shifted += largest
+            if is_half:
+                round_fractions(shifted)
+            np.rint(shifted, out=shifted)
+        np.fmax(shifted, 0, out=shifted)  # also of what is no number
+        np.fmin(shifted, 2 * largest, out=shifted)
+        return shifted.astype(np.uint8), scale
 
 
-def _rounded(numbers: Array, dtype: np.dtype[Any]) -> Array:
-    """float32 numbers as an expression in a type goes on with them."""
-    return numbers.astype(dtype).astype(np.float32) if dtype == np.float16 else numbers
+def largest_magnitudes(groups: Array) -> Array:
+    """(rows, groups) of float32 numbers (rows, groups, group_size)."""
+    *shape, size = groups.shape
+    magnitudes = np.abs(groups).reshape(-1, size)
+    largest: Array = magnitudes.max(axis=1) if size >= _SHORT else np.ascontiguousarray(magnitudes.T).max(axis=0)
+    return largest.reshape(shape)
