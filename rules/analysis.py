@@ -17,6 +17,7 @@ from mlcbuild.rules.fetched import FetchInfo
 from mlcbuild.rules.providers import FilesInfo, Provider
 from mlcbuild.rules.registry import place_in_rule_file
 from mlcbuild.rules.rule import AnyProvider, Incompatibility, Providers, Rule, RuleContext
+from mlcbuild.rules.rule_file_mistakes import advice_on
 from mlcbuild.system_programs import PROGRAM_FOLDERS, program_path
 from mlcbuild.tuning.choice import Choice, choices
 from mlcbuild.tuning.store import RecordStore
@@ -287,7 +288,7 @@ def _provided(rule: Rule, context: RuleContext, root: Path) -> Providers:
         if place is None:
             raise
         told = f'the rule "{name}" failed for {target.label}: {type(error).__name__}: {error}'
-        raise WorkspaceError(told, location=place) from error
+        raise WorkspaceError(told, location=place, advice=advice_on(error)) from error
     if not isinstance(provided, tuple) or not all(isinstance(each, Provider) for each in provided):
         raise WorkspaceError(
             f'the rule "{name}" answers {provided!r} for {target.label}, which is no tuple of providers',

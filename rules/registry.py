@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from mlcbuild.errors import Location, WorkspaceError, WorkspaceErrors
 from mlcbuild.rules.rule import Rule
+from mlcbuild.rules.rule_file_mistakes import advice_on
 from mlcbuild.workspace.schema import RuleSchema
 
 if TYPE_CHECKING:
@@ -173,6 +174,7 @@ def _load_file(path: Path, shown: str, location: Location) -> ModuleType:
         raise WorkspaceError(
             f"rule file {shown} failed as it was loaded: {type(error).__name__}: {error}",
             location=_last_line_in(path, shown, error),
+            advice=advice_on(error),
         ) from error
     return module
 

@@ -9,7 +9,7 @@ from typing import cast
 
 from mlcbuild.errors import Location
 from mlcbuild.workspace.label import Label
-from mlcbuild.workspace.schema import COMPATIBLE_WITH, AttributeValue, JsonValue, RuleSchema
+from mlcbuild.workspace.schema import COMPATIBLE_WITH, Attribute, AttributeValue, JsonValue, RuleSchema
 from mlcbuild.workspace.toml import Origin
 
 
@@ -63,11 +63,11 @@ class Target:
     def get(self, attribute: str) -> AttributeValue | None:
         """The value of any attribute, or its default, or None. Raises KeyError for an unknown name."""
         value = self.values.get(attribute)
-        return self.schema.by_name[attribute].value_if_absent if value is None else value
+        return self._declared(attribute).value_if_absent if value is None else value
 
     def has(self, attribute: str) -> bool:
         """Whether the target or its configuration sets a value. Raises KeyError for an unknown name."""
-        return self.schema.by_name[attribute].name in self.values
+        return self._declared(attribute).name in self.values
 
     def string(self, attribute: str) -> str:
         """The value of a STRING or CHOICE."""
@@ -129,6 +129,13 @@ class Target:
             elif value:
                 found.update(dict.fromkeys(cast("tuple[Label, ...]", value)))
         return tuple(found)
+
+    def _declared(self, attribute: str) -> Attribute:
+        try:
+            return self.schema.by_name[attribute]
+        except KeyError:
+            known = ", ".join(self.schema.by_name) or "none"
+            raise KeyError(f"{self.rule} declares no attribute {attribute}: it has {known}") from None
 
     def _present(self, attribute: str) -> AttributeValue:
         value = self.get(attribute)

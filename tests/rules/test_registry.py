@@ -64,6 +64,14 @@ def test_a_rule_file_of_the_workspace_is_loaded_by_its_label(tmp_path: Path) -> 
             "\nraise RuntimeError('no')\n",
             "build/own.py:2: rule file build/own.py failed as it was loaded: RuntimeError: no",
         ),
+        (
+            OWN_RULE.replace("mandatory=True", "required=True"),
+            "unexpected keyword argument 'required'\n  Attribute takes: name, kind, doc, mandatory, default, ",
+        ),
+        (
+            OWN_RULE.replace("AttributeKind.STRING", "AttributeKind.STR"),
+            "AttributeError: STR\n  AttributeKind has: STRING, INTEGER, ",
+        ),
         ("x = 1\n", "rule file build/own.py defines no rule"),
         ("# coding: no\n", "build/own.py: rule file build/own.py is not valid Python: unknown encoding: no"),
         ("x = " + "(" * 5000, "build/own.py:1:205: rule file build/own.py is not valid Python: too many nested"),
@@ -97,7 +105,20 @@ def test_a_bad_rule_file_is_an_error_with_its_place(tmp_path: Path, content: str
             "context.target.string('who')",
             "context.target.sting('who')",
             'build/own.py:10: the rule "greeting" failed for //a:g: '
-            "AttributeError: 'Target' object has no attribute 'sting'",
+            "AttributeError: 'Target' object has no attribute 'sting'"
+            "\n  Target has: location_of, origin_of, get, has, string, ",
+        ),
+        ("context.target.string('who')", "context.target.strin('who')", 'did you mean "string"?'),
+        (
+            "context.target.string('who')",
+            "context.target.string('whom')",
+            "KeyError: 'greeting declares no attribute whom: it has who'",
+        ),
+        (
+            "environment={}",
+            "environments={}",
+            "RuleContext.tool takes: mnemonic, arguments, inputs, outputs, environment, toolchains, cache, "
+            'requirements        did you mean "environment"?',
         ),
         (
             "    return (FilesInfo(",
