@@ -312,7 +312,8 @@ class LocalExecutor:
         outputs: tuple[FileEntry, ...] = ()
         if diagnosis.kind is OutcomeKind.SUCCEEDED:
             try:
-                outputs = store_outputs(self._store, directory, request.outputs)
+                inputs = (entry.path for entry in request.inputs)
+                outputs = store_outputs(self._store, directory, request.outputs, inputs=inputs)
             except OutputError as error:
                 diagnosis = Diagnosis(kind=OutcomeKind.FAILED, message=f"{request.identifier} {error}")
         if diagnosis.kind is OutcomeKind.FAILED:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,12 +29,15 @@ class OutputError(Exception):
 
 
 def store_outputs(
-    store: LocalBlobStore, directory: Path, outputs: Sequence[str], *, move: bool = True
+    store: LocalBlobStore, directory: Path, outputs: Sequence[str], *, inputs: Iterable[str] = (), move: bool = True
 ) -> tuple[FileEntry, ...]:
-    """Move the files of all declared outputs into the store. Raises OutputError, OSError and the store's errors."""
+    """Move the files of all declared outputs into the store. Raises OutputError, OSError and the store's errors.
+
+    `inputs` are the paths of inputs, which are not told as something that the action made.
+    """
     stored: dict[Path, Digest] = {}
     entries = []
-    for output in collect(directory, outputs):
+    for output in collect(directory, outputs, inputs):
         if output.file not in stored:
             stored[output.file] = store.put_file(output.file, move=move)
         entries.append(FileEntry(path=output.path, digest=stored[output.file], is_executable=output.is_executable))
@@ -50,7 +53,7 @@ def store_made(store: LocalBlobStore, directory: Path, outputs: Sequence[str]) -
         return ()
 
 
-def collect(directory: Path, outputs: Sequence[str]) -> list[CollectedFile]:
+def collect(directory: Path, outputs: Sequence[str], inputs: Iterable[str] = ()) -> list[CollectedFile]:
     """The files of all declared outputs, sorted by path. Raises OutputError.
 
     A symbolic link counts as what it points to. It must be relative and stay in the action's directory.
@@ -58,7 +61,8 @@ def collect(directory: Path, outputs: Sequence[str]) -> list[CollectedFile]:
     root = Path(os.path.realpath(directory))
     missing = [path for path in outputs if not os.path.lexists(root / path)]
     if missing:
-        made = sorted(_relative(root, file) for file in root.rglob("*") if file.is_file() and not file.is_symlink())
+        present = {_relative(root, file) for file in root.rglob("*") if file.is_file() and not file.is_symlink()}
+        made = sorted(present.difference(inputs))
         more = ", …" if len(made) > _MOST_SHOWN else ""
         hint = f"\n  it made: {', '.join(made[:_MOST_SHOWN])}{more}" if made else ""
         raise OutputError(f"did not make the declared {_named(missing)}{hint}")

@@ -25,6 +25,10 @@ from mlcbuild.errors import InfrastructureError, InternalError, MlcbuildError, S
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _MESSAGE_CHARACTERS = 4000
+_ADVICE_ON_PACKAGES = (
+    "\n  a stage imports what is installed beside mlcbuild"
+    "\n  a program of a python_environment imports what that has inside its function"
+)
 _OWN_FILES = frozenset({__file__, str(Path(__file__).with_name("source_loader.py")), importlib.__file__})
 
 
@@ -83,7 +87,15 @@ def _object(name: str) -> object:
     module_name, _, attribute = name.partition(":")
     module = importlib.import_module(module_name)
     if not hasattr(module, attribute):
-        raise StageError(f"the plug-in module {module_name} has no {attribute}")
+        own = [
+            known
+            for known, value in vars(module).items()
+            if not known.startswith("_") and getattr(value, "__module__", module_name) == module_name
+            if not inspect.ismodule(value)
+        ]
+        raise StageError(
+            f"the module {module_name} has no {attribute}", advice=(f"it has: {', '.join(own) or 'none'}",)
+        )
     return getattr(module, attribute)
 
 
@@ -136,10 +148,12 @@ def _is_own(file: str) -> bool:
 
 
 def _advice_on_import(error: BaseException, module_paths: Sequence[str]) -> str:
-    """Advice if a module is missing that the workspace has, but that is not in the stage's key."""
+    """Advice if a module is missing: the workspace may have it, but not in the stage's key."""
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return ""
     path = error.name.replace(".", "/")
+    if not any(Path(root, path.partition("/")[0] + end).exists() for root in module_paths for end in ("", ".py")):
+        return _ADVICE_ON_PACKAGES
     if not any(Path(root, path + end).exists() for root in module_paths for end in ("", ".py")):
         return ""
     return (

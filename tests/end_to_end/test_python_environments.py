@@ -193,7 +193,8 @@ def test_an_environment_has_nothing_of_the_users_python(world: World) -> None:
     """NumPy is installed beside mlcbuild, and mlcbuild itself is. Neither is to be had."""
     for module in ("numpy", "mlcbuild", "pip", "pytest"):
         world.write("louder/shout.py", PROGRAM.replace("from loud import loud", f"import {module}"))
-        assert f"shout: ModuleNotFoundError: No module named '{module}'" in failure(world)
+        told = failure(world)
+        assert f"shout: ModuleNotFoundError: No module named '{module}'\n    a program imports its environment" in told
 
 
 def test_a_program_that_finds_the_users_packages_all_the_same_is_refused(world: World) -> None:
@@ -218,12 +219,38 @@ def test_a_program_sees_its_inputs_and_not_the_users_files(world: World, tmp_pat
     [
         ('raise SystemExit("the text is too quiet")', ": the text is too quiet\n"),
         ("raise ValueError(marks)", "shout: ValueError: 1"),
+        ("text.open('r+')", "it is a file of the input text, and inputs are read-only\n    where something opens it"),
+        ("return\n    from loud import loud", "did not make the declared output 'out/shouted.txt'\nerror: "),
         ("import os, signal\n    os.kill(os.getpid(), signal.SIGSEGV)", "shout crashed with SIGSEGV"),
         ("import os\n    os._exit(3)", "shout ended with exit code 3 in its Python environment"),
     ],
 )
 def test_how_a_program_can_fail(world: World, body: str, told: str) -> None:
     world.write("louder/shout.py", PROGRAM.replace("from loud import loud", body))
+    assert told in failure(world)
+
+
+@pytest.mark.parametrize(
+    ("written", "instead", "told"),
+    [
+        (
+            "marks: int",
+            "count: int",
+            "louder.shout:run cannot be called: missing a required argument: 'count'\n"
+            "    it takes: text, shouted, count\n    the rule gives: marks, shouted, text",
+        ),
+        ("def run(", "def shout(", "the module louder.shout has no run\n    it has: shout"),
+        (
+            "from pathlib",
+            "import loud\nfrom pathlib",
+            "ModuleNotFoundError: No module named 'loud'\n    a stage imports what is installed beside mlcbuild\n"
+            "    a program of a python_environment imports what that has inside its function",
+        ),
+    ],
+)
+def test_a_program_that_is_not_what_its_rule_calls(world: World, written: str, instead: str, told: str) -> None:
+    assert written in PROGRAM
+    world.write("louder/shout.py", PROGRAM.replace(written, instead, 1))
     assert told in failure(world)
 
 

@@ -54,7 +54,7 @@ def test_plug_ins_arrive_as_the_objects_that_their_names_stand_for(world: World)
 def test_a_plug_in_that_its_module_does_not_have_is_named(world: World) -> None:
     outcome = world.run(world.stage("plugged", plugins=(("one", "sample_plugin:THIRD"), ("several", ()))))
     assert outcome.kind is OutcomeKind.FAILED
-    assert "the plug-in module sample_plugin has no THIRD" in outcome.message
+    assert "the module sample_plugin has no THIRD\n  it has: FIRST, SECOND" in outcome.message
 
 
 def test_directories_and_groups_may_be_empty(world: World) -> None:

@@ -46,8 +46,29 @@ def _outcome(program: str, call: dict[str, Any]) -> tuple[str, str]:
         return "refused", str(error)
     except Exception as error:
         traceback.print_exc()
-        return "failed", f"{type(error).__name__}: {error}"
+        return "failed", f"{type(error).__name__}: {error}{_advice(error, call['paths'])}"
     return "succeeded", ""
+
+
+def _advice(error: Exception, paths: dict[str, str | list[str]]) -> str:
+    """What a program may not do although a stage or a bare Python may."""
+    if isinstance(error, ModuleNotFoundError):
+        return "\n  a program imports its environment and Python's library: nothing of mlcbuild's or the workspace's"
+    if isinstance(error, PermissionError) and isinstance(error.filename, str):
+        named = os.path.realpath(error.filename)
+        for argument, given in sorted(paths.items()):
+            for path in [given] if isinstance(given, str) else given:
+                if named in _files_below(path):
+                    return (
+                        f"\n  it is a file of the input {argument}, and inputs are read-only"
+                        "\n  where something opens it for writing, give that a copy in TMPDIR"
+                    )
+    return ""
+
+
+def _files_below(path: str) -> set[str]:
+    inside = {os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names}  # noqa: PTH118
+    return {os.path.realpath(file) for file in {path, *inside}}
 
 
 def _from_elsewhere(environment: str, program: str) -> list[str]:

@@ -30,8 +30,10 @@ def run(*, environment: Path, program: Callable[..., None], **arguments: Any) ->
 def run_program(
     environment: Path, program: Callable[..., None], arguments: Mapping[str, Any], *, seconds: float | None = None
 ) -> None:
-    """Run a program to its end, for so many seconds at most. Raises StageError as `run` does."""
+    """Run a program to its end, for so many seconds at most. Raises StageError as `run` does, and where the program
+    does not take these arguments."""
     file = source_of(program)
+    _check_arguments(program, arguments)
     paths = {name: _path(value) for name, value in arguments.items() if _is_path(value)}
     values = {name: value for name, value in arguments.items() if not _is_path(value)}
     call = {"function": program.__name__, "paths": paths, "values": values}
@@ -52,6 +54,7 @@ def run_program(
     if not answer.exists():
         raise StageError(f"{name} {_ending(done.returncode)} in its Python environment")
     told: Mapping[str, str] = json.loads(answer.read_text(encoding="utf-8"))
+    answer.unlink()
     if told["kind"] == "refused":
         raise StageError(told["message"])
     if told["kind"] != "succeeded":
@@ -66,6 +69,17 @@ def source_of(program: Callable[..., object]) -> Path:
     if file is None or not inspect.isfunction(program):
         raise StageError(f"a program is a function of a module, which {program!r} is not")
     return Path(file)
+
+
+def _check_arguments(program: Callable[..., object], arguments: Mapping[str, Any]) -> None:
+    signature = inspect.signature(program)
+    try:
+        signature.bind(**arguments)
+    except TypeError as error:
+        name = f"{program.__module__}:{program.__name__}"
+        takes, gives = ", ".join(signature.parameters) or "nothing", ", ".join(sorted(arguments)) or "nothing"
+        advice = (f"it takes: {takes}", f"the rule gives: {gives}")
+        raise StageError(f"{name} cannot be called: {error}", advice=advice) from None
 
 
 def _is_path(value: object) -> bool:
