@@ -158,6 +158,13 @@ def test_a_name_of_another_form_is_told_with_its_target(world: World, name: str)
     )
 
 
+def test_a_toolchain_that_is_not_there_is_told_with_the_action_and_those_that_are(world: World) -> None:
+    edit(world, "counting/word_count.py", "parameters=", "toolchains=('gcc',),\n        parameters=")
+    done = world.build()
+    assert done.code == 1
+    assert done.err.startswith('error: unknown toolchain "gcc" of //:opening CountWords\n  known: cross_ld, '), done.err
+
+
 def test_a_function_that_is_not_there_is_told_with_those_that_are(world: World) -> None:
     edit(world, RULE, "count_words:run", "count_words:rnu")
     assert failure(world) == (

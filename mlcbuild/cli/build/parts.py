@@ -14,7 +14,7 @@ from mlcbuild.cache.disk import DiskStore, default_root
 from mlcbuild.cache.file_digests import FileDigests
 from mlcbuild.cli.build.executors import BoundExecutor, local_executor, ray_executor
 from mlcbuild.cli.build.late_executor import LateExecutor
-from mlcbuild.cli.build.targets import toolchains_of
+from mlcbuild.cli.build.targets import check_toolchains, toolchains_of
 from mlcbuild.cli.settings.execution import AUTO, ResolvedExecution
 from mlcbuild.cli.settings.remote import ResolvedRemote
 from mlcbuild.cli.workspace.opening import OpenWorkspace
@@ -81,7 +81,7 @@ def build_parts(
     with WorkspaceLock(state, waits=say):
         store = DiskStore(disk_cache.absolute() if disk_cache else default_root(), function)
         toolchains = Toolchains(state / "toolchains.json")
-        toolchains.check(toolchains_of(actions))
+        check_toolchains(toolchains, actions)
         implementations = Implementations(
             state / "implementations.json", distributions=toolchains.distributions, workspace=workspace.root
         )

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator
 
 from mlcbuild.engine.action import Action, Artifact
 from mlcbuild.engine.scheduler_events import RequestedTarget
+from mlcbuild.errors import BuildError
 from mlcbuild.rules.analysis import AnalysedTarget, Analysis
 from mlcbuild.rules.fetched import FetchInfo
 from mlcbuild.rules.providers import FilesInfo, TestInfo
+from mlcbuild.toolchains.table import Toolchains, find
 
 
 def targets_of(analysed: Iterable[AnalysedTarget], *, output: str, runs_tests: bool = False) -> list[RequestedTarget]:
@@ -32,6 +34,18 @@ def targets_of(analysed: Iterable[AnalysedTarget], *, output: str, runs_tests: b
 def fetched_targets(analysis: Analysis) -> list[AnalysedTarget]:
     """The targets of the closure whose files come from outside the workspace."""
     return [target for target in analysis.targets.values() if target.provided(FetchInfo)]
+
+
+def check_toolchains(toolchains: Toolchains, actions: Iterable[Action]) -> None:
+    """Raise LocalEnvironmentError if a toolchain of the actions is not installed, and BuildError, which names an
+    action, for a name that no toolchain has."""
+    declared = {name: action.identifier for action in actions for name in toolchains_of([action])}
+    for name, identifier in declared.items():
+        try:
+            find(name)
+        except BuildError as error:
+            raise BuildError(f"{error.message} of {identifier}", advice=error.advice) from None
+    toolchains.check(declared)
 
 
 def toolchains_of(actions: Iterable[Action]) -> Iterator[str]:
