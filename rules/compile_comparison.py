@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 
 from mlcbuild.engine.action import CachePolicy, DerivedArtifact, ExecutionRequirements, JsonValue
 from mlcbuild.rules.compiled_models import CompiledModelInfo
@@ -113,7 +114,7 @@ COMPILE_COMPARISON = Rule(
                 provides=("compiled_model",),
                 doc="Targets of compilers' rules. A model built twice with other attributes is two of them.",
             ),
-            ENVIRONMENT,
+            replace(ENVIRONMENT, doc="The python_environment with onnx, for float64. Each build runs in its own."),
             Attribute(
                 name="sizes",
                 kind=AttributeKind.TABLE,

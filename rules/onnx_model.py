@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from mlcbuild.engine.action import DerivedArtifact
@@ -71,7 +71,7 @@ ONNX_MODEL = Rule(
                 mandatory=True,
                 doc="The ONNX file, or a folder or target with one. Other files of these hold its weights.",
             ),
-            ENVIRONMENT,
+            replace(ENVIRONMENT, doc="The python_environment with onnx, which checks the file."),
             Attribute(
                 name="sizes",
                 kind=AttributeKind.TABLE,

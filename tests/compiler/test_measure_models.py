@@ -23,6 +23,7 @@ RUNTIMES = {
     "crashes": "import os, signal\n    os.kill(os.getpid(), signal.SIGSEGV)",
     "large": "import numpy\n    held = numpy.ones(200 << 20, dtype='u1')\n"
     "    return lambda given: {'y': given['x'] * (2 * held[0])}",
+    "elsewhere": "return lambda given: {'z': given['x'] * 2}",
     "small": "return lambda given: {'y': given['x'][:1] * 2}",
 }
 
@@ -92,9 +93,18 @@ def test_the_memory_is_that_of_the_model_alone(tmp_path: Path, monkeypatch: pyte
 
 def test_models_that_do_not_cost_the_others_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    refuses, crashes, small, twice = measured(tmp_path, "refuses", "crashes", "small", "twice")
+    names = ("refuses", "crashes", "small", "elsewhere", "twice")
+    refuses, crashes, small, elsewhere, twice = measured(tmp_path, *names)
     assert refuses["failure"] == "measure_model: ValueError: not this model"
     assert crashes["failure"] == "measure_model crashed with SIGSEGV in its Python environment"
     assert small["cases"][0]["error"] == 0, "there is one alone"
     assert small["cases"][1]["failure"] == "ValueError: y has the shape (1, 3), which should be (4, 3)"
+    assert elsewhere["cases"][0]["failure"] == "ValueError: the runtime returns z, and not the output y"
     assert [case["error"] for case in twice["cases"]] == [0, 0]
+
+
+def test_a_module_that_is_no_runtime_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(RUNTIMES, "twice", f"{RUNTIMES['twice']}\n\n\ndel prepare")
+    (twice,) = measured(tmp_path, "twice")
+    assert twice["failure"] == "the runtime twice.py has no function prepare"

@@ -29,10 +29,13 @@ def run(
     seconds: float,
     options: Mapping[str, Any],
 ) -> None:
-    """`seconds` are those of one case. Raises what importing the runtime and loading raise."""
+    """`seconds` are those of one case. Raises what importing the runtime and loading raise, and SystemExit for a module
+    that is no runtime."""
     import numpy as np
 
     module = _module(runtime)
+    if lacking := [name for name in ("prepare", "load") if not hasattr(module, name)]:
+        raise SystemExit(f"the runtime {runtime.name} has no function {' and no '.join(lacking)}")
     module.prepare(threads)
     names = json.loads((cases / "cases.json").read_text(encoding="utf-8"))
     began = time.perf_counter()
@@ -62,6 +65,8 @@ def _timed(
     made = call(arrays)
     first = time.perf_counter() - began
     for name, value in expected.items():
+        if name not in made:
+            raise ValueError(f"the runtime returns {', '.join(made) or 'nothing'}, and not the output {name}")
         if np.shape(made[name]) != value.shape:
             raise ValueError(f"{name} has the shape {np.shape(made[name])}, which should be {value.shape}")
     error = max(
