@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.bench.command import BenchOptions, numbers
 from mlcbuild.cli.bench.kernels import OTHER, KernelTime, kernel_times, replay_seconds
-from mlcbuild.cli.bench.output import Device, Measured, Report, document, print_report
+from mlcbuild.cli.bench.output import Device, Measured, MeasuredSubject, Report, document, print_report
 from mlcbuild.cli.bench.roofline import roofline_svg
 from mlcbuild.cli.bench.subject import subject_of_path
 from mlcbuild.cli.exit_codes import ExitCode
@@ -23,6 +24,7 @@ from mlcbuild.errors import UsageError
 from mlcbuild.runtime.bench.workload import CallTime, Phase, Speed, Workload
 from tests.cli.conftest import Snapshot
 
+DEVICE = Device(name="NVIDIA H200", clocks="1980 MHz", driver="CUDA 13.0", threads=0, copied=4.3e12, operations=989e12)
 PRODUCT = "kernel_" + "ab" * 16
 LOOKUP = "kernel_" + "cd" * 16
 DESCRIPTION = KernelDescription(
@@ -55,26 +57,35 @@ def _report() -> Report:
     )
     prefill = Workload(phase=Phase.PREFILL, batch=1, tokens=512, context=0)
     decode = Workload(phase=Phase.DECODE, batch=16, tokens=32, context=1000)
-    return Report(
+    subject = MeasuredSubject(
         title="//models:llama-gpu",
         weights="random",
-        device=Device(
-            name="NVIDIA H200", clocks="1980 MHz", driver="CUDA 13.0", threads=0, copied=4.3e12, operations=989e12
-        ),
         measured=(
             Measured(speed=Speed(workload=prefill, seconds=(0.0151, 0.015, 0.0153)), kernels=kernels),
             Measured(speed=Speed(workload=decode, seconds=(0.0062, 0.0061)), kernels=kernels[1:2], replay=0.0019),
         ),
     )
+    return Report(device=DEVICE, subjects=(subject,))
+
+
+def _report_of_two() -> Report:
+    """The second takes twice as long for prompts, and as long for a step."""
+    (first,) = _report().subjects
+    prefill, decode = first.measured
+    slower = replace(prefill, speed=replace(prefill.speed, seconds=(0.0302, 0.0302)), kernels=())
+    second = replace(first, title="dist/llama", measured=(slower, decode))
+    return Report(device=DEVICE, subjects=(first, second))
 
 
 @pytest.mark.parametrize("suffix", ["", "-colour"])
 def test_tables_are_as_wide_as_a_terminal(suffix: str, capsys: pytest.CaptureFixture[str], snapshot: Snapshot) -> None:
-    long = replace(_report(), title="//models/of/a/folder/that/is/deep:llama-3-70b-instruct-q4f16_1-sm_90a")
+    title = "//models/of/a/folder/that/is/deep:llama-3-70b-instruct-q4f16_1-sm_90a"
+    long = replace(_report(), subjects=(replace(_report().subjects[0], title=title),))
     color = ColorChoice.ALWAYS if suffix else ColorChoice.NEVER
     options = GlobalOptions(environment={"COLUMNS": "80"}, color=color)
     print_report(_report(), options)
     print_report(long, options, kernels=False)
+    print_report(_report_of_two(), options)
     printed = capsys.readouterr().out
     assert max(len(line) for line in printed.replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines()) <= 80
     snapshot(f"bench{suffix}", printed)
@@ -87,7 +98,7 @@ def test_names_of_kernels_are_whole_where_there_is_room(capsys: pytest.CaptureFi
 
 
 def test_the_chart_has_a_point_for_each_kernel_with_operations() -> None:
-    root = ElementTree.fromstring(roofline_svg(_report()))
+    root = ElementTree.fromstring(roofline_svg(_report().subjects[0], DEVICE))
     space = "{http://www.w3.org/2000/svg}"
     titles = [title.text for title in root.iter(f"{space}title")]
     assert titles == [f"{DESCRIPTION.text(PRODUCT)}: 84 %"]
@@ -95,14 +106,9 @@ def test_the_chart_has_a_point_for_each_kernel_with_operations() -> None:
 
 
 def test_a_chart_without_points_has_a_roof() -> None:
-    report = _report()
-    empty = Report(
-        title="<a & b>",
-        weights="random",
-        device=report.device,
-        measured=(Measured(speed=report.measured[0].speed, kernels=()),),
-    )
-    root = ElementTree.fromstring(roofline_svg(empty))
+    speed = _report().subjects[0].measured[0].speed
+    empty = MeasuredSubject(title="<a & b>", weights="random", measured=(Measured(speed=speed, kernels=()),))
+    root = ElementTree.fromstring(roofline_svg(empty, DEVICE))
     assert "<a & b> on NVIDIA H200" in [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
 
 
@@ -141,7 +147,7 @@ def test_a_package_and_a_library_are_measured(
     arguments = ["bench", str(path), "--prompt", "8,20", "--batch", "1,2", "--context", "10", "--tokens", "3"]
     options = ["--rounds", "2", "--threads", "1", "--svg", str(chart), "--output", "json"]
     assert main([*arguments, *options]) == ExitCode.OK
-    told = json.loads(capsys.readouterr().out)
+    (told,) = json.loads(capsys.readouterr().out)["subjects"]
     assert told["weights"] == ("its own" if what == "folder" else "random")
     measured = [(each["phase"], each["batch"], each["tokens"], each["context"]) for each in told["workloads"]]
     assert measured == [
@@ -150,6 +156,22 @@ def test_a_package_and_a_library_are_measured(
     ]
     assert all(each["kernels"] and each["tokens_per_second"] > 0 for each in told["workloads"])
     ElementTree.fromstring(chart.read_text())
+
+
+@pytest.mark.slow
+def test_several_are_measured_in_turn(tiny_package: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    library = tiny_package / "lib.so"
+    arguments = ["bench", str(library), str(tiny_package), "--prompt", "8", "--context", "4", "--tokens", "11"]
+    options = ["--rounds", "2", "--threads", "1", "--no-kernels", "--output", "json"]
+    assert main([*arguments, *options]) == ExitCode.OK
+    first, second = json.loads(capsys.readouterr().out)["subjects"]
+    assert (first["subject"], second["subject"]) == (str(library), str(tiny_package))
+    for workload, other in zip(first["workloads"], second["workloads"], strict=True):
+        assert len(workload["seconds"]) == len(other["seconds"]) == (2 if workload["phase"] == "prefill" else 11)
+        assert other["ratio"] == pytest.approx(other["tokens_per_second"] / workload["tokens_per_second"])
+
+    assert main([*arguments, "--svg", str(tmp_path / "chart.svg")]) == ExitCode.COMMAND_LINE
+    assert "a chart shows one model, and there are 2" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -175,11 +197,15 @@ def test_workloads_are_prompts_and_then_decodings() -> None:
 
 
 def test_the_document_has_seconds_of_all_rounds() -> None:
-    workloads = document(_report())["workloads"]
-    assert isinstance(workloads, list)
-    prefill, decode = workloads
+    subjects: Any = document(_report())["subjects"]
+    prefill, decode = subjects[0]["workloads"]
     assert prefill["median_seconds"] == 0.0151
     assert decode["tokens_per_second"] == pytest.approx(16 / 0.00615)
+
+
+def test_a_later_subject_is_a_share_of_the_first() -> None:
+    subjects: Any = document(_report_of_two())["subjects"]
+    assert [[each["ratio"] for each in subject["workloads"]] for subject in subjects] == [[1, 1], [0.5, 1]]
 
 
 @pytest.mark.slow

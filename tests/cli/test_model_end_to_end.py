@@ -165,9 +165,11 @@ def test_a_package_is_built_and_speaks(root: Path, capsys: pytest.CaptureFixture
 
 def test_the_kernels_of_a_target_are_timed_by_names_that_people_read(capsys: pytest.CaptureFixture[str]) -> None:
     sizes = ["--prompt", "8", "--context", "4", "--tokens", "2", "--rounds", "1"]
-    assert main(["bench", ":package", *sizes, "--threads", "1", "--output", "json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    folder = "mlcbuild-out/default/package"
+    assert main(["bench", ":package", folder, *sizes, "--threads", "1", "--output", "json"]) == 0
+    told, of_path = json.loads(capsys.readouterr().out)["subjects"]
     assert (told["subject"], told["weights"]) == ("//:package", "its own")
+    assert of_path["subject"].endswith(folder)
     for workload in told["workloads"]:
         products = [each for each in workload["kernels"] if "matmul" in each["text"] and each["operations"]]
         assert any("qkv_proj" in each["text"] for each in products), workload["phase"]

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.bench.kernels import kernel_times, replay_seconds
-from mlcbuild.cli.bench.output import Device, Measured, Report, print_document, print_report
+from mlcbuild.cli.bench.output import Device, Measured, MeasuredSubject, Report, print_document, print_report
 from mlcbuild.cli.bench.roofline import roofline_svg
 from mlcbuild.cli.bench.subject import Subject
 from mlcbuild.cli.output.slow_progress import SlowProgress, slow_progress
 from mlcbuild.cli.output.terminal import OutputFormat
 from mlcbuild.errors import LocalEnvironmentError, UsageError
 from mlcbuild.runtime.bench.device_speed import copied_bytes_a_second, operations_a_second
-from mlcbuild.runtime.bench.measuring import call_times, check, measure
+from mlcbuild.runtime.bench.measuring import call_times, check, measure_in_turn
 from mlcbuild.runtime.bench.random_weights import random_weights
 from mlcbuild.runtime.bench.workload import Phase, Speed, Workload
 from mlcbuild.runtime.devices import kind_of
@@ -52,30 +53,56 @@ class BenchOptions:
         return prefills + decodings
 
 
-def bench(subject: Subject, given: BenchOptions, output: OutputFormat, options: GlobalOptions) -> None:
-    """Raises UsageError for a subject that does not run, or has no room for what is asked; LocalEnvironmentError where
-    its device is missing, or the chart cannot be written."""
+def bench(subjects: Sequence[Subject], given: BenchOptions, output: OutputFormat, options: GlobalOptions) -> None:
+    """Measures the subjects in turn. Raises UsageError for one that does not run, has no room for what is asked, or is
+    for another kind of device than the first; LocalEnvironmentError where the device is missing, or the chart cannot be
+    written."""
+    _check_together(subjects, given)
     with slow_progress(options) as progress:
-        model = _model(subject, given.threads, progress)
+        models = [_model(subject, given.threads, progress) for subject in subjects]
         workloads = given.workloads()
         for workload in workloads:
-            check(model, workload)
-        device = _device(model, subject.library, given.threads)
+            for model in models:
+                check(model, workload)
+        device = _device(models[0], subjects[0].library, given.threads)
         speeds = []
         for number, workload in enumerate(workloads):
             progress("measuring", number, len(workloads))
             rounds = given.rounds if workload.phase is Phase.PREFILL else workload.tokens
-            speeds.append(measure(model, workload, rounds=rounds))
+            speeds.append(measure_in_turn(models, workload, rounds=rounds))
         # Last, since TVM goes on to tell of every call, which takes its time, for as long as the library is loaded.
-        measured = [_measured(model, speed, subject, given) for speed in speeds]
-    weights = "its own" if subject.package else "random"
-    report = Report(title=subject.title, weights=weights, device=device, measured=tuple(measured))
+        measured = [
+            tuple(_measured(model, speed, subject, given) for speed in own)
+            for model, subject, own in zip(models, subjects, zip(*speeds, strict=True), strict=True)
+        ]
+    report = Report(
+        device=device,
+        subjects=tuple(
+            MeasuredSubject(title=subject.title, weights="its own" if subject.package else "random", measured=own)
+            for subject, own in zip(subjects, measured, strict=True)
+        ),
+    )
     if given.svg is not None:
-        _write(given.svg, roofline_svg(report))
+        _write(given.svg, roofline_svg(report.subjects[0], report.device))
     if output is OutputFormat.JSON:
         print_document(report)
     else:
         print_report(report, options, kernels=given.kernels)
+
+
+def _check_together(subjects: Sequence[Subject], given: BenchOptions) -> None:
+    if given.svg is not None and len(subjects) > 1:
+        raise UsageError(
+            f"--svg {given.svg}: a chart shows one model, and there are {len(subjects)}",
+            advice=("name one, or leave --svg out",),
+        )
+    first = kind_of(subjects[0].library)
+    for subject in subjects[1:]:
+        if (kind := kind_of(subject.library)) != first:
+            raise UsageError(
+                f"{subject.title} is for {kind}, and {subjects[0].title} for {first}",
+                advice=("measure in turn what runs on one device",),
+            )
 
 
 def _measured(model: Model, speed: Speed, subject: Subject, given: BenchOptions) -> Measured:

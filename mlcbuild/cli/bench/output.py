@@ -16,6 +16,7 @@ _SHOWN = 12
 _LEAST_SHARE = 0.005
 _MOST_OF_A_COPY = 2  # caches are faster than memory
 _OTHER_COLUMNS = 37
+_LETTERS = 26
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,32 +43,50 @@ class Device:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
-    """All that one command measured of a subject."""
+class MeasuredSubject:
+    """All that was measured of a subject."""
 
     title: str
     weights: str  # "its own" or "random"
-    device: Device
     measured: tuple[Measured, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """All that one command measured: of each subject the same workloads, in turn."""
+
+    device: Device
+    subjects: tuple[MeasuredSubject, ...]
+
+    def ratio(self, subject: MeasuredSubject, workload: int) -> float:
+        """A subject's tokens a second as a share of the first subject's, in the workload of that place."""
+        first = self.subjects[0].measured[workload].speed
+        return subject.measured[workload].speed.tokens_a_second / first.tokens_a_second
 
 
 def document(report: Report) -> dict[str, object]:
     """The report as JSON: seconds, bytes, and operations."""
     return {
-        "subject": report.title,
-        "weights": report.weights,
         "device": asdict(report.device),
-        "workloads": [
+        "subjects": [
             {
-                **asdict(each.speed.workload),
-                "seconds": list(each.speed.seconds),
-                "median_seconds": each.speed.median,
-                "spread": each.speed.spread,
-                "tokens_per_second": each.speed.tokens_a_second,
-                "replay_seconds": each.replay,
-                "kernels": [asdict(kernel) for kernel in each.kernels],
+                "subject": subject.title,
+                "weights": subject.weights,
+                "workloads": [
+                    {
+                        **asdict(each.speed.workload),
+                        "seconds": list(each.speed.seconds),
+                        "median_seconds": each.speed.median,
+                        "spread": each.speed.spread,
+                        "tokens_per_second": each.speed.tokens_a_second,
+                        "ratio": report.ratio(subject, place),
+                        "replay_seconds": each.replay,
+                        "kernels": [asdict(kernel) for kernel in each.kernels],
+                    }
+                    for place, each in enumerate(subject.measured)
+                ],
             }
-            for each in report.measured
+            for subject in report.subjects
         ],
     }
 
@@ -76,24 +95,47 @@ def print_report(report: Report, options: GlobalOptions, *, kernels: bool = True
     style = options.style(sys.stdout)
     device = report.device
     threads = f", {text.plural(device.threads, 'thread')}" if device.threads else ""
-    options.show([f"{report.title} on {device.name}{threads}; copies {device.copied / 1e9:,.0f} GB/s"])
-    print(
-        style.bold(f"{'phase':<8} {'batch':>5} {'context':>7} {'tokens':>6} {'ms':>9} {'spread':>7} {'tokens/s':>10}")
-    )
-    for each in report.measured:
-        workload = each.speed.workload
-        tokens = workload.tokens if workload.phase is Phase.PREFILL else 1
-        print(
-            f"{workload.phase:<8} {workload.batch:>5} {workload.context:>7} {tokens:>6}"
-            f" {1e3 * each.speed.median:>9.2f} {100 * each.speed.spread:>5.0f} %"
-            f" {each.speed.tokens_a_second:>10,.1f}"
-        )
-    told = [each for each in report.measured if each.kernels and kernels]
-    names = [kernel.text for each in told for kernel in _shown(each)]
+    on = f" on {device.name}{threads}; copies {device.copied / 1e9:,.0f} GB/s"
+    if len(report.subjects) == 1:
+        options.show([report.subjects[0].title + on])
+    else:
+        lines = [f"{mark} {subject.title}" for mark, subject in _marked(report)]
+        options.show([*lines, "in turn" + on])
+    _print_speeds(report, style)
+    marked = [(mark, each) for mark, subject in _marked(report) for each in subject.measured]
+    told = [(mark, each) for mark, each in marked if each.kernels and kernels]
+    names = [kernel.text for _, each in told for kernel in _shown(each)]
     columns = text.name_columns(("99 others", *names), width=options.width(sys.stdout), others=_OTHER_COLUMNS)
-    for each in told:
+    for mark, each in told:
         print()
-        _print_kernels(each, device.copied, columns, style)
+        _print_kernels(mark, each, device.copied, columns, style)
+
+
+def _marked(report: Report) -> list[tuple[str, MeasuredSubject]]:
+    """The subjects by what tables call them: A, B and so on, and nothing if there is one."""
+    if len(report.subjects) == 1:
+        return [("", report.subjects[0])]
+    return [(_mark(place), subject) for place, subject in enumerate(report.subjects)]
+
+
+def _mark(place: int) -> str:
+    return chr(ord("A") + place) if place < _LETTERS else str(place + 1)
+
+
+def _print_speeds(report: Report, style: Style) -> None:
+    several = len(report.subjects) > 1
+    heading = f"{'phase':<8} {'batch':>5} {'context':>7} {'tokens':>6} {'ms':>9} {'spread':>7} {'tokens/s':>10}"
+    print(style.bold(f"{heading} {'of A':>6}" if several else heading))
+    for place in range(len(report.subjects[0].measured)):
+        for mark, subject in _marked(report):
+            speed = subject.measured[place].speed
+            workload = speed.workload
+            tokens = workload.tokens if workload.phase is Phase.PREFILL else 1
+            line = (
+                f"{workload.phase:<8} {workload.batch:>5} {workload.context:>7} {tokens:>6}"
+                f" {1e3 * speed.median:>9.2f} {100 * speed.spread:>5.0f} % {speed.tokens_a_second:>10,.1f}"
+            )
+            print(f"{line} {report.ratio(subject, place):>6.2f} {mark}" if several else line)
 
 
 def _shown(measured: Measured) -> tuple[KernelTime, ...]:
@@ -102,10 +144,10 @@ def _shown(measured: Measured) -> tuple[KernelTime, ...]:
     return tuple(kernel for kernel in measured.kernels[:_SHOWN] if kernel.seconds >= least)
 
 
-def _print_kernels(measured: Measured, copied: float, columns: int, style: Style) -> None:
+def _print_kernels(mark: str, measured: Measured, copied: float, columns: int, style: Style) -> None:
     workload = measured.speed.workload
     total = sum(kernel.seconds for kernel in measured.kernels)
-    title = f"{workload.phase}, batch {workload.batch}, {workload.context} tokens before"
+    title = f"{mark} {workload.phase}, batch {workload.batch}, {workload.context} tokens before".lstrip()
     print(style.bold(f"{title}: {1e3 * total:.2f} ms with a wait after each call"))
     if measured.replay:
         print(f"as a CUDA graph, without the waits: {1e3 * measured.replay:.2f} ms for most of it")

@@ -12,34 +12,32 @@ from collections.abc import Iterable
 from xml.sax.saxutils import escape
 
 from mlcbuild.cli.bench.kernels import KernelTime
-from mlcbuild.cli.bench.output import Report
+from mlcbuild.cli.bench.output import Device, MeasuredSubject
 
 _WIDTH, _HEIGHT, _MARGIN = 860, 560, 70
 _COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b", "#7f7f7f")
 
 
-def roofline_svg(report: Report) -> str:
+def roofline_svg(subject: MeasuredSubject, device: Device) -> str:
     """The chart of all workloads whose kernels were measured."""
     points = [
         (number, kernel, kernel.seconds / sum(each.seconds for each in measured.kernels))
-        for number, measured in enumerate(report.measured)
+        for number, measured in enumerate(subject.measured)
         for kernel in measured.kernels
         if kernel.operations and kernel.bytes
     ]
-    roof = report.device.operations or max(
-        (kernel.operations / kernel.seconds for _, kernel, _ in points), default=1e12
-    )
-    corner = roof / report.device.copied
+    roof = device.operations or max((kernel.operations / kernel.seconds for _, kernel, _ in points), default=1e12)
+    corner = roof / device.copied
     shown = [(_intensity(kernel), kernel.operations / kernel.seconds) for _, kernel, _ in points]
     axes = _Axes(points=[*shown, (corner, roof)], top=roof)
-    begin = max(axes.left, axes.low / report.device.copied)
+    begin = max(axes.left, axes.low / device.copied)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="sans-serif" '
         'font-size="12">',
         f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#ffffff"/>',
-        f'<text x="{_MARGIN}" y="24" font-size="15">{escape(report.title)} on {escape(report.device.name)}</text>',
+        f'<text x="{_MARGIN}" y="24" font-size="15">{escape(subject.title)} on {escape(device.name)}</text>',
         *axes.grid(),
-        axes.line([(begin, begin * report.device.copied), (corner, roof), (axes.right, roof)]),
+        axes.line([(begin, begin * device.copied), (corner, roof), (axes.right, roof)]),
     ]
     for number, kernel, share in points:
         x, y = axes.place(_intensity(kernel), kernel.operations / kernel.seconds)
@@ -48,7 +46,7 @@ def roofline_svg(report: Report) -> str:
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{3 + 20 * math.sqrt(share):.1f}" fill="{colour}" fill-opacity="0.5">'
             f"<title>{escape(kernel.text)}: {100 * share:.0f} %</title></circle>"
         )
-    lines += _legend(report)
+    lines += _legend(subject)
     return "\n".join([*lines, "</svg>"]) + "\n"
 
 
@@ -56,10 +54,10 @@ def _intensity(kernel: KernelTime) -> float:
     return kernel.operations / kernel.bytes
 
 
-def _legend(report: Report) -> Iterable[str]:
-    for number, measured in enumerate(report.measured):
+def _legend(subject: MeasuredSubject) -> Iterable[str]:
+    for number, measured in enumerate(subject.measured):
         workload = measured.speed.workload
-        y = _HEIGHT - _MARGIN - 16 * (len(report.measured) - number)
+        y = _HEIGHT - _MARGIN - 16 * (len(subject.measured) - number)
         tokens = f", {workload.tokens} tokens" if workload.phase == "prefill" else f" after {workload.context} tokens"
         yield f'<circle cx="{_WIDTH - 250}" cy="{y - 4}" r="5" fill="{_COLOURS[number % len(_COLOURS)]}"/>'
         yield f'<text x="{_WIDTH - 238}" y="{y}">{workload.phase} of {workload.batch}{tokens}</text>'

@@ -32,6 +32,11 @@ class Subject:
     descriptions: Mapping[str, KernelDescription] = field(default_factory=dict)
 
 
+def is_label(given: str) -> bool:
+    """Whether a label or a pattern is meant, and not a path."""
+    return given.startswith(("//", ":", "@"))
+
+
 def subject_of_path(path: Path) -> Subject:
     """Raises UsageError for what is no package and no library."""
     if path.is_dir():
@@ -41,28 +46,31 @@ def subject_of_path(path: Path) -> Subject:
     return Subject(title=str(path), library=path, package=None)
 
 
-def subject_of_label(label: str, request: BuildRequest, options: GlobalOptions) -> Subject | ExitCode:
-    """Builds the target; a failed build is told, and gives its exit code. Raises UsageError for one without a
-    library."""
+def subjects_of_labels(request: BuildRequest, options: GlobalOptions) -> list[Subject] | ExitCode:
+    """Builds what is requested; a failed build is told, and gives its exit code. Raises UsageError for a target without
+    a library."""
 
     def check(analysis: Analysis) -> None:
-        rules = [target.rule for target in analysis.requested]
-        if len(rules) != 1 or rules[0] not in (_LIBRARY_RULE, _PACKAGE_RULE):
-            what = f"is a {rules[0]}" if len(rules) == 1 else f"matches {len(rules)} targets"
-            raise UsageError(f"{label} {what}", advice=("name one model_package or model_library",))
+        for target in analysis.requested:
+            if target.rule not in (_LIBRARY_RULE, _PACKAGE_RULE):
+                advice = ("name targets that are a model_package or a model_library",)
+                raise UsageError(f"{target.label} is a {target.rule}", advice=advice)
 
     outcome = run_build(replace(request, check=check, quiet_if_current=True), options)
     if outcome.exit_code is not ExitCode.OK:
         return outcome.exit_code
-    (target,) = outcome.analysis.requested
-    folder = outcome.workspace.root / outcome.directories[str(target.label)]
     descriptions = _descriptions(outcome, request, options)
-    if target.rule == _PACKAGE_RULE:
-        return replace(subject_of_path(folder), title=str(target.label), descriptions=descriptions)
-    (library,) = [
-        outcome.workspace.root / path for path in outcome.paths if (outcome.workspace.root / path).parent == folder
-    ]
-    return Subject(title=str(target.label), library=library, package=None, descriptions=descriptions)
+    subjects = []
+    for target in outcome.analysis.requested:
+        folder = outcome.workspace.root / outcome.directories[str(target.label)]
+        if target.rule == _PACKAGE_RULE:
+            found = subject_of_path(folder)
+        else:
+            built = (outcome.workspace.root / path for path in outcome.paths)
+            (library,) = (path for path in built if path.parent == folder)
+            found = subject_of_path(library)
+        subjects.append(replace(found, title=str(target.label), descriptions=descriptions))
+    return subjects
 
 
 def _descriptions(outcome: BuildOutcome, request: BuildRequest, options: GlobalOptions) -> dict[str, KernelDescription]:

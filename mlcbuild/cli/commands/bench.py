@@ -28,19 +28,21 @@ from mlcbuild.cli.output.terminal import OutputFormat
 BENCH_EXAMPLES = examples(
     "mlcbuild bench //models:smollm2-135m-cpu",
     "mlcbuild bench //models:llama-gpu --batch 1,16 --context 1000 --svg roof.svg",
+    "mlcbuild bench //models:llama-tuned //models:llama --no-kernels",
     "mlcbuild bench dist/llama --prompt 512,2048 --no-kernels --output json",
 )
 
 
 def bench(
     context: typer.Context,
-    target: Annotated[
-        str,
+    targets: Annotated[
+        list[str],
         typer.Argument(
-            metavar="LABEL-OR-PATH",
+            metavar="LABEL-OR-PATH...",
             show_default=False,
             autocompletion=complete_pattern,
-            help="A model_package or model_library, //pkg:name or :name; a package's folder; or a library file.",
+            help="A model_package or model_library, //pkg:name or :name; a package's folder; or a library file. "
+            "Several are measured in turn.",
         ),
     ],
     batch: Annotated[str, typer.Option("--batch", metavar="N,N", help="Sequences at a time.")] = "1",
@@ -76,11 +78,12 @@ def bench(
     """Measure how many tokens a second a model reads and writes, and which kernels take the time.
 
     A target is built first. A library without weights gets random ones. Prompts are read at once, and sequences that
-    have a context go on token by token; the median of the rounds counts, from tokens to the next tokens.
+    have a context go on token by token; the median of the rounds counts, from tokens to the next tokens. Of several
+    models, each is told as a share of the first one's tokens a second.
     """
     from mlcbuild.cli.bench.command import BenchOptions, numbers
     from mlcbuild.cli.bench.command import bench as run
-    from mlcbuild.cli.bench.subject import subject_of_label, subject_of_path
+    from mlcbuild.cli.bench.subject import is_label, subject_of_path, subjects_of_labels
     from mlcbuild.cli.build.request import BuildRequest
     from mlcbuild.cli.exit_codes import ExitCode
 
@@ -95,23 +98,25 @@ def bench(
         svg=svg,
     )
     options = global_options(context)
-    if not target.startswith(("//", ":", "@")):
-        run(subject_of_path(options.directory / target), given, output, options)
-        return int(ExitCode.OK)
-    request = BuildRequest.of_options(
-        [target],
-        config=config,
-        overrides=overrides,
-        jobs=jobs,
-        disk_cache=disk_cache,
-        remote=remote,
-        no_remote=no_remote,
-        executor=executor,
-        ray_address=ray_address,
-        progress=progress,
-    )
-    built = subject_of_label(target, request, options)
-    if isinstance(built, ExitCode):
-        return int(built)
-    run(built, given, output, options)
+    paths = [options.directory / target for target in targets if not is_label(target)]
+    labels = [target for target in targets if is_label(target)]
+    subjects = [subject_of_path(path) for path in paths]
+    if labels:
+        request = BuildRequest.of_options(
+            labels,
+            config=config,
+            overrides=overrides,
+            jobs=jobs,
+            disk_cache=disk_cache,
+            remote=remote,
+            no_remote=no_remote,
+            executor=executor,
+            ray_address=ray_address,
+            progress=progress,
+        )
+        built = subjects_of_labels(request, options)
+        if isinstance(built, ExitCode):
+            return int(built)
+        subjects = [*built, *subjects] if is_label(targets[0]) else [*subjects, *built]
+    run(subjects, given, output, options)
     return int(ExitCode.OK)

@@ -22,13 +22,34 @@ from mlcbuild.runtime.model import Model
 from mlcbuild.runtime.sampling import Sampler, Sampling
 from mlcbuild.runtime.token_chooser import TokenChooser
 
+_TURN_STEPS = 8
+
 
 def measure(model: Model, workload: Workload, *, rounds: int) -> Speed:
     """Raises UsageError for a workload that the library has no room or no functions for."""
-    check(model, workload)
-    steps = _steps(model, workload)
-    next(steps)()
-    return Speed(workload=workload, seconds=tuple(_seconds(next(steps)) for _ in range(rounds)))
+    (speed,) = measure_in_turn([model], workload, rounds=rounds)
+    return speed
+
+
+def measure_in_turn(models: Sequence[Model], workload: Workload, *, rounds: int) -> tuple[Speed, ...]:
+    """What each of several models takes, so that whatever else changes on the machine meanwhile meets all of them.
+
+    A turn is a prompt, or up to eight steps of decoding; where there are several models, a step before them is not
+    counted, which finds the caches as another model left them. Raises UsageError as `measure` does.
+    """
+    for model in models:
+        check(model, workload)
+    steps = [_steps(model, workload) for model in models]
+    for each in steps:
+        next(each)()
+    seconds: list[list[float]] = [[] for _ in models]
+    while (left := rounds - len(seconds[0])) > 0:
+        counted = min(left, _TURN_STEPS if workload.phase is Phase.DECODE else 1)
+        for own, each in zip(seconds, steps, strict=True):
+            if len(models) > 1 and workload.phase is Phase.DECODE:
+                next(each)()
+            own.extend(_seconds(next(each)) for _ in range(counted))
+    return tuple(Speed(workload=workload, seconds=tuple(own)) for own in seconds)
 
 
 def call_times(model: Model, workload: Workload) -> tuple[CallTime, ...]:
