@@ -15,5 +15,5 @@ PROCESSOR = Attribute(
 
 
 def processor_toolchain(context: RuleContext) -> tuple[str, ...]:
-    """What the action declares: the level counts in its key."""
+    """What the action declares: the level counts in its key, or all that the machine has where none is named."""
     return (f"processor:{context.target.optional_string(PROCESSOR.name) or 'here'}",)

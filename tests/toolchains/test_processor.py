@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -39,14 +40,39 @@ def test_other_machines_have_one_level() -> None:
     assert processor.processor_level("Features\t: fp asimd\n", "aarch64") == "aarch64"
 
 
-def test_the_fingerprint_is_that_of_the_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+def _fingerprints(
+    toolchain: str, machine: str, texts: Mapping[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, str]:
+    monkeypatch.setattr("platform.machine", lambda: machine)
     monkeypatch.setattr(processor, "CPUINFO", tmp_path / "cpuinfo")
     found = {}
-    for name, flags in {"v3": V3, "more": f"{V3} amx_tile", "v4": V4}.items():
-        (tmp_path / "cpuinfo").write_text(cpuinfo(flags))
-        found[name] = Toolchains().fingerprint("processor:here")
-    assert found["v3"] == found["more"] != found["v4"]
+    for name, text in texts.items():
+        (tmp_path / "cpuinfo").write_text(text)
+        found[name] = str(Toolchains().fingerprint(toolchain))
+    return found
+
+
+def test_here_counts_instructions_beyond_the_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = {"v3": V3, "amx": f"{V3} amx_tile", "v4": V4, "other kernel": f"{V3} pti ibrs hypervisor"}
+    texts = {name: cpuinfo(each) for name, each in flags.items()}
+    found = _fingerprints("processor:here", "x86_64", texts, tmp_path, monkeypatch)
+    assert found["v3"] == found["other kernel"]
+    assert len({found["v3"], found["amx"], found["v4"]}) == 3
+
+
+def test_a_level_by_name_is_one_for_all_machines_that_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {"v3": cpuinfo(V3), "amx": cpuinfo(f"{V3} amx_tile")}
+    found = _fingerprints("processor:x86-64-v3", "x86_64", texts, tmp_path, monkeypatch)
+    assert found["v3"] == found["amx"]
+
+
+@pytest.mark.parametrize("path", ["here", "aarch64"])
+def test_other_machines_are_told_apart_by_instructions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    texts = {"neon": "Features\t: fp asimd\n", "sve": "Features\t: fp asimd sve\n"}
+    found = _fingerprints(f"processor:{path}", "aarch64", texts, tmp_path, monkeypatch)
+    assert found["neon"] != found["sve"]
 
 
 def test_a_level_by_name_is_only_for_machines_of_that_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
