@@ -51,6 +51,11 @@ def test_each_kernel_is_tried_before_any_is_tried_twice() -> None:
     assert {trial.number for trial in trials} == {1}, "the shape that is nearest to the default"
 
 
+def test_fewer_trials_than_new_kernels_go_to_those_of_the_most_bytes() -> None:
+    kernels = [kernel(1, 8), kernel(2, 1024), kernel(3, 64), kernel(4, 512, calls=3)]
+    assert [trial.kernel.text for trial in next_trials(kernels, {}, 2)] == ["4", "2"]
+
+
 def test_bytes_and_calls_tell_where_the_time_is_before_anything_is_measured() -> None:
     small, large, often = kernel(1, 63), kernel(2, 255), kernel(3, 63, calls=8)
     taken = Counter(trial.kernel.text for trial in spread_trials([small, large, often], {}, 13))

@@ -1,6 +1,6 @@
 """Which candidates are measured next: decided by values alone.
 
-A kernel is tried once before any is tried twice. Then trials go where the time is: to each kernel by its share of the
+A kernel is tried once before any is tried twice, those of the most bytes first. Then trials go where the time is: to each kernel by its share of the
 time that was measured, and to the shapes that differ least from the best one known.
 """
 
@@ -86,6 +86,7 @@ def next_trials(
     left = {kernel.name: _untried(kernel, records.get(kernel.name, ())) for kernel in kernels}
     new = [kernel for kernel in kernels if not records.get(kernel.name) and left[kernel.name]]
     if new:
+        new.sort(key=lambda kernel: -kernel.size_bytes)
         return tuple(left[kernel.name][0] for kernel in new[:budget])
     return spread_trials(kernels, records, budget, most=_MOST_AT_ONCE)
 
