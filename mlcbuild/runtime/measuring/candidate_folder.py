@@ -128,9 +128,12 @@ def add_measured(folder: Path, kernel: str, number: int, measurements: Sequence[
     document = {"kernel": kernel, "number": number, "measured": json.loads(forms.to_json(measurements))}
     path = folder / _MEASUREMENTS
     try:
-        with path.open("ab") as stream:
+        with path.open("a+b") as stream:
             # A line that was cut short ends here, and counts as none.
-            torn = stream.tell() > 0 and path.read_bytes()[-1:] != b"\n"
+            torn = False
+            if stream.tell() > 0:
+                stream.seek(-1, os.SEEK_END)
+                torn = stream.read(1) != b"\n"
             stream.write((b"\n" if torn else b"") + json.dumps(document).encode() + b"\n")
             stream.flush()
             os.fdatasync(stream.fileno())
