@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from mlcbuild.regular_files import open_regular
 @contextmanager
 def measuring_here(folder: Path, *, waits: Callable[[str], object]) -> Iterator[None]:
     """Hold the lock of this machine's devices, which lies in a folder of the user's. The kernel frees it when the
-    process ends. Raises LocalEnvironmentError where it cannot be opened."""
+    process ends. Raises LocalEnvironmentError where it cannot be opened or taken."""
     path = folder / "measuring.lock"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -26,11 +27,23 @@ def measuring_here(folder: Path, *, waits: Callable[[str], object]) -> Iterator[
             advice=("check the owner and mode of that path",),
         ) from error
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            waits("waiting for another process that measures on this machine")
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _take(descriptor, path, waits)
         yield
     finally:
         os.close(descriptor)
+
+
+def _take(descriptor: int, path: Path, waits: Callable[[str], object]) -> None:
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+            waits("waiting for another process that measures on this machine")
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError as error:
+        raise LocalEnvironmentError(
+            f"the lock {path} cannot be taken: {error.strerror or error}",
+            advice=("is that folder on a file system without locks?",),
+        ) from error

@@ -1,14 +1,24 @@
-"""`tune measure`: measures a folder of candidates. It imports nothing that reads workspaces, compiles or connects."""
+"""`tune measure`: measures a folder of candidates. It imports nothing that reads workspaces, compiles or connects.
+
+Nothing else measures on the machine meanwhile, nor does another machine that shares the folder.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from mlcbuild.cache.disk import default_root
 from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.output.slow_progress import slow_progress
 from mlcbuild.cli.output.terminal import OutputFormat
-from mlcbuild.runtime.measuring.candidate_folder import add_measured, measured_candidates, read_contents
+from mlcbuild.cli.tune.device_lock import measuring_here
+from mlcbuild.runtime.measuring.candidate_folder import (
+    FolderContents,
+    add_measured,
+    measured_candidates,
+    read_contents,
+)
 from mlcbuild.runtime.measuring.child import measure
 from mlcbuild.tuning.record import Outcome
 
@@ -17,6 +27,23 @@ def measure_folder(folder: Path, *, seconds: float, threads: int, output: Output
     """Measure the candidates of a folder that were not measured yet. Needs TVM's runtime, and nothing else of a
     workspace. Raises MlcbuildError."""
     contents = read_contents(folder)
+    with (
+        measuring_here(default_root() / "tuning", waits=options.note),
+        measuring_here(folder, waits=options.note),
+    ):
+        known, outcomes = _measure_left(contents, folder, seconds=seconds, threads=threads, options=options)
+    if output is OutputFormat.JSON:
+        total = sum(outcomes.values())
+        print_json({"folder": str(folder), "measured": total, "known": known, "outcomes": outcomes})
+        return
+    told = ", ".join(f"{count} {name}" for name, count in outcomes.items() if count) or "nothing to measure"
+    print(f"{folder}: {told}" + (f"; {known} measured before" if known else ""))
+
+
+def _measure_left(
+    contents: FolderContents, folder: Path, *, seconds: float, threads: int, options: GlobalOptions
+) -> tuple[int, dict[str, int]]:
+    """How many were measured before, and how many came to which outcome now."""
     done = {(each.kernel, each.number) for each in measured_candidates(folder)}
     left = [
         (each, [number for number in each.numbers if (each.listed.kernel, number) not in done])
@@ -41,8 +68,4 @@ def measure_folder(folder: Path, *, seconds: float, threads: int, output: Output
                 outcomes[found[-1].outcome] += 1
                 add_measured(folder, listed.kernel, number, found)
                 progress.show_counted("candidates", sum(outcomes.values()), total)
-    if output is OutputFormat.JSON:
-        print_json({"folder": str(folder), "measured": total, "known": len(done), "outcomes": outcomes})
-        return
-    told = ", ".join(f"{count} {name}" for name, count in outcomes.items() if count) or "nothing to measure"
-    print(f"{folder}: {told}" + (f"; {len(done)} measured before" if done else ""))
+    return len(done), outcomes

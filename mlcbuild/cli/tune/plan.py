@@ -1,7 +1,7 @@
 """Which candidates are measured next: decided by values alone.
 
-A kernel is tried once before any is tried twice, those of the most bytes first. Then trials go where the time is: to each kernel by its share of the
-time that was measured, and to the shapes that differ least from the best one known.
+A kernel is tried once before any is tried twice, those of the most bytes first. Then trials go where the time is: to
+each kernel by its share of the time that was measured, and to the shapes that differ least from the best one known.
 """
 
 from __future__ import annotations

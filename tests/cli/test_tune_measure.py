@@ -1,0 +1,55 @@
+"""`tune measure`: one measurement at a time on a machine, and of a folder."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+from pathlib import Path
+
+import pytest
+
+from mlcbuild.cli.tune.device_lock import measuring_here
+from mlcbuild.errors import LocalEnvironmentError
+from mlcbuild.runtime.measuring.candidate_folder import FolderContents, KernelCandidates, add_measured, write_contents
+from mlcbuild.runtime.measuring.candidate_list import CandidateList
+from mlcbuild.runtime.measuring.measurement import MEASURED, Measurement, MeasuringDevice
+from tests.end_to_end.world import World
+
+KERNEL = f"kernel_{1:032x}"
+FOUND = Measurement(outcome=MEASURED, device=MeasuringDevice(name="a processor"), seconds=1.0, untuned_seconds=1.0)
+
+
+def _folder(folder: Path) -> Path:
+    """Candidates of a kernel with two shapes."""
+    listed = CandidateList(kernel=KERNEL, rule="a rule", shapes=({"rows": 1}, {"rows": 2}))
+    kernels = (KernelCandidates(listed=listed, text="a kernel", numbers=(1,)),)
+    folder.mkdir()
+    write_contents(folder, FolderContents(platform="p", tools="t", kernels=kernels))
+    return folder
+
+
+@pytest.mark.parametrize("of_machine", [True, False])
+def test_it_waits_for_another_that_measures_and_repeats_nothing_of_it(tmp_path: Path, of_machine: bool) -> None:
+    world, folder = World(tmp_path), _folder(tmp_path / "candidates")
+    with measuring_here(world.cache / "mlcbuild/tuning" if of_machine else folder, waits=pytest.fail):
+        process = world.start("tune", "measure", str(folder), "--output=json")
+        assert process.stderr is not None
+        assert "waiting for another process that measures" in process.stderr.readline()
+        add_measured(folder, KERNEL, 1, [FOUND])
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    document = json.loads(out)
+    assert (document["measured"], document["known"]) == (0, 1)
+
+
+def test_a_file_system_without_locks_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_descriptor: int, _operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    with (
+        pytest.raises(LocalEnvironmentError, match=r"measuring\.lock cannot be taken: No locks available"),
+        measuring_here(tmp_path, waits=pytest.fail),
+    ):
+        pytest.fail("it was taken")
