@@ -24,7 +24,7 @@ from typing import Any
 
 from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cache.disk import DiskStore
-from mlcbuild.engine.action import ExecutionRequirements, ToolCall
+from mlcbuild.engine.action import Action, ExecutionRequirements, ToolCall
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, OutcomeKind
 from mlcbuild.execution.ray.environment_fingerprint import this_environment
 from mlcbuild.execution.ray.executor import RayExecutor
@@ -101,6 +101,16 @@ def _touch(payload: bytes) -> bytes:
         return Path(folder, "out.txt").read_bytes() + payload
 
 
+_TOUCH = Action(
+    identifier="touch",
+    mnemonic="Touch",
+    owner="//:touch",
+    inputs=(),
+    outputs=("out.txt",),
+    command=ToolCall(arguments=("/bin/touch", "out.txt")),
+)
+
+
 class Actions:
     """Actions on a cluster that is started here."""
 
@@ -115,7 +125,7 @@ class Actions:
             environment=lambda: this_environment((), Toolchains()),
         )
         self._executor.start(lambda outcome: self._on_end(outcome))
-        self._executor.unmet_requirement(ExecutionRequirements())  # begins to connect
+        self._executor.unmet_requirement(_TOUCH)  # begins to connect
 
     def touch(self, count: int) -> float:
         flights = Flights(self._in_flight)

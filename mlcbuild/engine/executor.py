@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from mlcbuild.cache.digest import Digest
-from mlcbuild.engine.action import ExecutionRequirements, StageCall, ToolCall
+from mlcbuild.engine.action import Action, ExecutionRequirements, StageCall, ToolCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -99,8 +99,8 @@ class Executor(Protocol):
         """How many actions it takes at once. The number may grow during the build."""
         ...
 
-    def unmet_requirement(self, requirements: ExecutionRequirements) -> str:
-        """Why no machine of this executor can ever run an action with these requirements; "" where one can.
+    def unmet_requirement(self, action: Action) -> str:
+        """Why no machine of this executor can ever run an action; "" where one can.
 
         Called from the thread of the build, before each submission. Raises InfrastructureError where the executor
         cannot start.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeVar
 
-from mlcbuild.engine.action import Action, CachePolicy, ExecutionRequirements
+from mlcbuild.engine.action import Action, CachePolicy
 
 LOCAL = "local"
 # A trip may cost a tenth of the work that it is for. Shorter actions stay here, where their inputs are.
@@ -24,7 +24,7 @@ class Candidate(Protocol):
     @property
     def trip_seconds(self) -> float: ...
 
-    def unmet_requirement(self, requirements: ExecutionRequirements) -> str: ...
+    def unmet_requirement(self, action: Action) -> str: ...
 
 
 AnyCandidate = TypeVar("AnyCandidate", bound=Candidate)
@@ -54,7 +54,7 @@ def place(
     for executor in executors:
         if stays_here and executor.name != LOCAL:
             continue
-        reason = executor.unmet_requirement(action.requirements)
+        reason = executor.unmet_requirement(action)
         if reason:
             unmet.append(f"{executor.name}: {reason}")
         else:

@@ -92,8 +92,8 @@ class SimulatedExecutor:
     trip_seconds: float = 0.0
     unmet: Callable[[ExecutionRequirements], str] = lambda _requirements: ""
 
-    def unmet_requirement(self, requirements: ExecutionRequirements) -> str:
-        return self.unmet(requirements)
+    def unmet_requirement(self, action: Action) -> str:
+        return self.unmet(action.requirements)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from mlcbuild.cache.store import BlobMissingError, LocalBlobStore
-from mlcbuild.engine.action import ExecutionRequirements
+from mlcbuild.engine.action import Action
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, Executor, FileEntry, OutcomeKind
 from mlcbuild.execution.differences import first_difference
 
@@ -49,8 +49,8 @@ class DeterminismChecker:
         self._first.start(self._on_first)
         self._second.start(self._on_second)
 
-    def unmet_requirement(self, requirements: ExecutionRequirements) -> str:
-        return self._first.unmet_requirement(requirements)
+    def unmet_requirement(self, action: Action) -> str:
+        return self._first.unmet_requirement(action)
 
     def submit(self, request: ExecutionRequest) -> None:
         with self._lock:

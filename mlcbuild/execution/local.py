@@ -16,7 +16,7 @@ from types import MappingProxyType
 import mlcbuild
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.store import BlobMissingError, LocalBlobStore
-from mlcbuild.engine.action import ExecutionRequirements, ToolCall
+from mlcbuild.engine.action import Action, ToolCall
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, FileEntry, OutcomeKind
 from mlcbuild.errors import InfrastructureError, LocalEnvironmentError
 from mlcbuild.execution import source_loader
@@ -157,8 +157,9 @@ class LocalExecutor:
 
     # The interface of an executor
 
-    def unmet_requirement(self, requirements: ExecutionRequirements) -> str:
+    def unmet_requirement(self, action: Action) -> str:
         """An action that requests more cpus than there are gets all of them, and runs alone."""
+        requirements = action.requirements
         return unmet_requirement(
             self._resources, replace(requirements, cpus=min(requirements.cpus, self._resources.cpus))
         )

@@ -23,7 +23,7 @@ from mlcbuild.cache.file_digests import FileDigests
 from mlcbuild.cache.store import BlobMissingError, LocalBlobStore
 from mlcbuild.cli.build.targets import targets_of
 from mlcbuild.cli.workspace.opening import open_workspace
-from mlcbuild.engine.action import ExecutionRequirements, ToolCall
+from mlcbuild.engine.action import Action, ToolCall
 from mlcbuild.engine.build_events import ActionFinished, ActionStatus, BuildEvent
 from mlcbuild.engine.build_result import BuildResult
 from mlcbuild.engine.driver import Driver
@@ -53,7 +53,7 @@ class ProgramExecutor:
     def start(self, report: Callable[[ExecutionOutcome], None]) -> None:
         self._report = report
 
-    def unmet_requirement(self, requirements: ExecutionRequirements) -> str:
+    def unmet_requirement(self, action: Action) -> str:
         return ""
 
     def submit(self, request: ExecutionRequest) -> None:

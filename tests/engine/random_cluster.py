@@ -157,7 +157,7 @@ def check_that_executors_could(simulated: Simulated, executors: Sequence[Simulat
     """No action ran where it cannot, and no executor did more at once than it has slots."""
     for executor in executors:
         runs = [run for run in simulated.runs if run.executor == executor.name and run.start >= 0]
-        assert not any(executor.unmet_requirement(run.execute.action.requirements) for run in runs)
+        assert not any(executor.unmet_requirement(run.execute.action) for run in runs)
         changes = [(run.start, min(run.execute.action.requirements.cpus, executor.slots)) for run in runs]
         changes += [(run.end, -min(run.execute.action.requirements.cpus, executor.slots)) for run in runs]
         used = 0

@@ -22,7 +22,6 @@ from mlcbuild.engine.action import (
     CachePolicy,
     DiscoveredArtifacts,
     Discoverer,
-    ExecutionRequirements,
     Input,
     ToolCall,
 )
@@ -57,8 +56,8 @@ class ShellExecutor:
     def start(self, report: Callable[[ExecutionOutcome], None]) -> None:
         self._report = report
 
-    def unmet_requirement(self, requirements: ExecutionRequirements) -> str:
-        return "no GPU is here" if requirements.gpus else ""
+    def unmet_requirement(self, action: Action) -> str:
+        return "no GPU is here" if action.requirements.gpus else ""
 
     def submit(self, request: ExecutionRequest) -> None:
         self.runs[request.identifier] += 1

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from mlcbuild.cli.build.executors import BoundExecutor
 from mlcbuild.engine.action import Action, CachePolicy, ExecutionRequirements, ToolCall
-from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest
-from mlcbuild.engine.placement import NoExecutor, place
+from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, Executor
+from mlcbuild.engine.placement import NoExecutor, is_bound_to_this_machine, place
 from mlcbuild.execution.machine_resources import MachineResources, unmet_requirement
 
 
@@ -22,11 +23,11 @@ class Place:
     trip_seconds: float
     resources: MachineResources
 
-    def unmet_requirement(self, requirements: ExecutionRequirements) -> str:
-        return unmet_requirement(self.resources, requirements)
+    def unmet_requirement(self, action: Action) -> str:
+        return unmet_requirement(self.resources, action.requirements)
 
     def start(self, report: Callable[[ExecutionOutcome], None]) -> None:
-        raise AssertionError
+        """Asked before the first question."""
 
     def submit(self, request: ExecutionRequest) -> None:
         raise AssertionError
@@ -72,6 +73,20 @@ def test_what_is_worth_the_trip_runs_here_while_the_cluster_is_full() -> None:
 def test_what_is_true_of_this_machine_alone_runs_here() -> None:
     assert placed(action(cache=CachePolicy.LOCAL), run_seconds=500) == "local"
     assert placed(action(requirements=ExecutionRequirements(network=True)), run_seconds=500) == "local"
+
+
+def test_beside_a_cluster_this_machine_takes_what_is_bound_to_it_and_nothing_else() -> None:
+    def nothing() -> Executor:
+        raise AssertionError("no action is to run here")
+
+    for cache in CachePolicy:
+        wanted = action(cache=cache)
+        made: Callable[[], Executor] = (lambda: LOCAL) if is_bound_to_this_machine(wanted) else nothing
+        here = BoundExecutor(name="local", slots=2, make=made)
+        here.start(lambda _outcome: None)
+        candidates: list[Executor] = [CLUSTER, here]
+        chosen = place(wanted, candidates, {}, run_seconds=0.001)
+        assert chosen.name == ("local" if cache in (CachePolicy.LOCAL, CachePolicy.REMADE) else "ray")
 
 
 def test_requirements_choose_however_small_the_work() -> None:

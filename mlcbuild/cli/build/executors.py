@@ -12,8 +12,9 @@ from mlcbuild.cli.arguments.options import STATE_DIRECTORY
 from mlcbuild.cli.build.late_executor import LateExecutor
 from mlcbuild.cli.settings.execution import AUTO, ResolvedExecution
 from mlcbuild.cli.settings.remote import ResolvedRemote
-from mlcbuild.engine.action import ExecutionRequirements
+from mlcbuild.engine.action import Action
 from mlcbuild.engine.executor import Executor
+from mlcbuild.engine.placement import is_bound_to_this_machine
 from mlcbuild.engine.remote import RemoteCache
 from mlcbuild.toolchains.table import Toolchains
 
@@ -25,14 +26,12 @@ _TRIP_SECONDS = 0.01
 
 
 class BoundExecutor(LateExecutor):
-    """The local executor of a build whose actions run on Ray. It takes only actions that need the network, because they
-    may need the user's credentials.
-    """
+    """The local executor of a build whose actions run on Ray. It takes only those that are bound to this machine."""
 
-    def unmet_requirement(self, requirements: ExecutionRequirements) -> str:
-        if not requirements.network:
+    def unmet_requirement(self, action: Action) -> str:
+        if not is_bound_to_this_machine(action):
             return "actions run on Ray (--executor=ray)"
-        return super().unmet_requirement(requirements)
+        return super().unmet_requirement(action)
 
 
 def local_executor(

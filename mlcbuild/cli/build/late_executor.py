@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from mlcbuild.cache.digest import Digest
-from mlcbuild.engine.action import ExecutionRequirements
+from mlcbuild.engine.action import Action
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, Executor, FetchesInputs
 
 
@@ -30,8 +30,8 @@ class LateExecutor:
     def start(self, report: Callable[[ExecutionOutcome], None]) -> None:
         self._report = report
 
-    def unmet_requirement(self, requirements: ExecutionRequirements) -> str:
-        return self._made().unmet_requirement(requirements)
+    def unmet_requirement(self, action: Action) -> str:
+        return self._made().unmet_requirement(action)
 
     def can_fetch(self, digests: Sequence[Digest]) -> frozenset[Digest]:
         executor = self._executor

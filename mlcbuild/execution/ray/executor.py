@@ -17,7 +17,7 @@ from typing import Any
 
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.disk import DiskStore
-from mlcbuild.engine.action import ExecutionRequirements
+from mlcbuild.engine.action import Action
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, OutcomeKind
 from mlcbuild.errors import MlcbuildError
 from mlcbuild.execution.machine_resources import MachineResources, this_machine, unmet_requirement
@@ -118,17 +118,17 @@ class RayExecutor:
             useful = self._most_slots or useful + _GROWING_SLOTS
         return useful if self._most_slots is None else min(self._most_slots, useful)
 
-    def unmet_requirement(self, requirements: ExecutionRequirements) -> str:
+    def unmet_requirement(self, action: Action) -> str:
         """Before the cluster is connected, only what this machine can do instead is refused."""
         self._cluster.connect()
         match self._cluster.state:
             case ClusterState.READY:
-                return self._nodes.unmet_requirement(requirements)
+                return self._nodes.unmet_requirement(action.requirements)
             case ClusterState.FAILED:
                 if not self._falls_back:
                     raise self._cluster.error
                 return self._cluster.error.message
-            case _ if self._falls_back and not unmet_requirement(self._here, requirements):
+            case _ if self._falls_back and not unmet_requirement(self._here, action.requirements):
                 return "it is not connected yet"
             case _:
                 return ""

@@ -145,6 +145,22 @@ def test_what_no_node_can_ever_run_fails_at_once_and_says_why(world: ClusterWorl
     assert "needs the label arch=sm_70 (it has arch=sm_90)" in done.err
 
 
+def test_what_stays_on_a_machine_runs_here_and_what_needs_it_on_the_cluster(
+    world: ClusterWorld, tmp_path: Path
+) -> None:
+    world.commands(
+        command("local", "echo here > $1", more='cache = "local"'),
+        command("remade", "mkdir -p $1; echo again > $1/a", outputs=["d/"], more='cache = "remade"'),
+        command("both", "cat in/out in/d/a > $1", inputs=[":local", ":remade"]),
+    )
+    report = tmp_path / "report.json"
+    done = world.process("build", "--build-report", str(report), ":both")
+    assert done.code == 0, done.err
+    counts = json.loads(report.read_text())["actions"]
+    assert (counts["executed_local"], counts["executed_ray"]) == (2, 1)
+    assert world.output("both/out").read_text() == "here\nagain\n"
+
+
 def test_with_auto_short_actions_stay_here_and_long_ones_go(world: ClusterWorld) -> None:
     world.environment["MLCBUILD_EXECUTOR"] = "auto"
     world.commands(command("short", "echo 1 > $1"), command("far", "echo $CUDA_VISIBLE_DEVICES > $1", more=_ON_HOPPER))

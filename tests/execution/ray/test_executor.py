@@ -13,7 +13,7 @@ import pytest
 
 from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cache.disk import DiskStore
-from mlcbuild.engine.action import ExecutionRequirements, ToolCall
+from mlcbuild.engine.action import Action, ExecutionRequirements, ToolCall
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, OutcomeKind
 from mlcbuild.execution.machine_resources import MachineResources
 from mlcbuild.execution.ray import cluster as module
@@ -24,6 +24,14 @@ from mlcbuild.execution.ray.settings import RaySettings
 from tests.execution.ray.test_cluster import BRIDGES, OURS, Told
 
 PATIENCE_SECONDS = 60
+ACTION = Action(
+    identifier="//:any",
+    mnemonic="Any",
+    owner="//:any",
+    inputs=(),
+    outputs=("out",),
+    command=ToolCall(arguments=("true",)),
+)
 
 
 class World:
@@ -43,7 +51,7 @@ class World:
             say=self.said.append,
         )
         self.executor.start(self.outcomes.put)
-        self.executor.unmet_requirement(ExecutionRequirements())
+        self.executor.unmet_requirement(ACTION)
         wait_for(lambda: BRIDGES)
         self.bridge = BRIDGES[0]
 
@@ -186,7 +194,7 @@ def test_with_auto_an_action_of_the_only_node_runs_here_after_its_errors(make: C
     world.join("a")
     for number in range(3):
         assert world.errs(world.submit(f"//:{number}"), "a").kind is OutcomeKind.LOST
-    assert "the cluster has no node that may run actions" in world.executor.unmet_requirement(ExecutionRequirements())
+    assert "the cluster has no node that may run actions" in world.executor.unmet_requirement(ACTION)
 
 
 def test_what_waited_when_a_node_fell_silent_is_made_again_without_a_loss(make: Callable[..., World]) -> None:
