@@ -19,6 +19,7 @@ from mlcbuild.engine.instructions import Execute
 from mlcbuild.engine.key_cache import KeyCache
 from mlcbuild.engine.keys import ActionKey
 from mlcbuild.engine.placement import LOCAL, NoExecutor, place
+from mlcbuild.engine.shared_form import remade_among
 from mlcbuild.errors import InfrastructureError
 
 _AGAIN = (OutcomeKind.LOST, OutcomeKind.OUT_OF_MEMORY)
@@ -98,9 +99,8 @@ class ActionRunner:
             execute=execute, key=self._key_cache.take(action, execute.inputs, execute.key)
         )
         missing = self._fetcher.missing(execute.inputs)
-        if missing and (remade := set(missing).intersection(each.digest for each in execute.inputs if each.is_remade)):
-            kind, gone = OutcomeKind.INPUTS_MISSING, tuple(sorted(remade))
-            return [ExecutionOutcome(identifier=action.identifier, kind=kind, missing=gone)]
+        if remade := remade_among(execute.inputs, missing):
+            return [ExecutionOutcome(identifier=action.identifier, kind=OutcomeKind.INPUTS_MISSING, missing=remade)]
         if missing:
             missing = self._needed_here(self._attempts[action.identifier], missing)
         if not missing:

@@ -12,6 +12,7 @@ from mlcbuild.engine.input_fetcher import InputFetcher
 from mlcbuild.engine.instructions import Deliver, ReportTarget
 from mlcbuild.engine.outputs import OutputPlacer
 from mlcbuild.engine.scheduler_events import BlobsMissing, DeliveryFailed, SchedulerEvent, TargetDelivered
+from mlcbuild.engine.shared_form import remade_among
 from mlcbuild.errors import InfrastructureError, MlcbuildError
 
 _SMALL_BYTES = 256 << 10  # of a target's files together
@@ -65,6 +66,8 @@ class Deliveries:
 
     def _bring(self, instruction: Deliver) -> SchedulerEvent:
         missing = self._fetcher.missing(instruction.files)
+        if remade := remade_among(instruction.files, missing):
+            return BlobsMissing(needed_by=instruction.label, digests=remade)
         if missing:
             fetched = self._fetcher.fetch(missing, instruction.sources)
             if fetched.error:

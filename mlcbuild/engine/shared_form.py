@@ -78,6 +78,13 @@ def is_remade(action: Action, path: str) -> bool:
     return action.cache is CachePolicy.REMADE and path not in action.outputs
 
 
+def remade_among(files: Iterable[FileEntry], missing: Iterable[Digest]) -> tuple[Digest, ...]:
+    """Those of the missing blobs that no remote is to be asked for."""
+    gone = set(missing)
+    remade = {entry.digest for entry in files if entry.is_remade} if gone else set()
+    return tuple(sorted(gone & remade))
+
+
 def kept_files(action: Action, outputs: Sequence[FileEntry]) -> list[Digest]:
     """The digests of those outputs without which a result is of no use: all, but those that are remade."""
     return [entry.digest for entry in outputs if not is_remade(action, entry.path)]

@@ -33,6 +33,7 @@ class SharedFolder:
         self.may_be_overtaken = False
         self.seconds = 0.0  # of a lookup
         self.ended: list[str] = []
+        self.asked_in_vain = 0
 
     def start(self, tell: Callable[[str], object]) -> None:
         self.tell = tell
@@ -61,6 +62,7 @@ class SharedFolder:
                 self.bytes_downloaded += digest.size_bytes
             except BlobMissingError:
                 missing.append(digest)
+        self.asked_in_vain += len(missing)
         return tuple(missing)
 
     def send(self, key: Digest, result: ActionResult, outputs: Sequence[Digest], store: LocalBlobStore) -> None:
@@ -276,6 +278,7 @@ def test_a_target_of_what_is_remade_is_made_where_it_is_wanted(tmp_path: Path, r
     assert second.build(graph, target("//p:t", graph[1].output("d/"))).success
     assert second.text("out/p/t/out0/x") == f"hello{UNPACKED}"
     assert second.executed() == {"unpack"}
+    assert remote.asked_in_vain == 0
 
 
 def test_what_is_found_on_the_disk_is_sent_in_its_shared_form(tmp_path: Path, remote: SharedFolder) -> None:

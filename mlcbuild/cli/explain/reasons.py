@@ -26,6 +26,10 @@ _MADE_NEW = "no former build here had it"
 _CAUSES = {
     Cause.FIRST.value: _FIRST,
     Cause.NO_RESULT.value: "nothing changed since it was built here, but no cache had the result any more",
+    Cause.OUTPUTS_GONE.value: "nothing changed, but the files of its result had gone from all caches",
+    Cause.REMADE.value: "nothing changed: no cache keeps the files of its result, and they were not here",
+    Cause.ASKED.value: "it was asked for",
+    Cause.NEVER_CACHED.value: _NEVER_KEPT,
 }
 _WHATS = {
     ActionState.WOULD_RUN: "would run",
