@@ -37,7 +37,10 @@ def implement(context: RuleContext) -> Providers:
     for label in target.labels("builds"):
         built = context.provided(label, CompiledModelInfo)
         if built is None:
-            context.report(f"{label} is for a device whose runtime is not measured", attribute="builds")
+            context.report(
+                f"{label} is for a device whose runtime is not measured, or of a model without weights",
+                attribute="builds",
+            )
             continue
         if not built.version:
             context.report(
@@ -104,7 +107,8 @@ COMPILE_COMPARISON = Rule(
                 kind=AttributeKind.LABEL,
                 mandatory=True,
                 provides=("onnx",),
-                doc="The onnx_model that all of them are built from; float64 is computed by onnx's reference.",
+                doc="The onnx_model that they are builds of; float64 is computed by onnx's reference. A build of a "
+                "model that another file declares has to take and give the same, in the same order: its error tells.",
             ),
             Attribute(
                 name="builds",

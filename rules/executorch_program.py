@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mlcbuild.rules.compiled_models import CompiledModelInfo
 from mlcbuild.rules.environments import ENVIRONMENT, environment_stage, environment_with
 from mlcbuild.rules.providers import FilesInfo
 from mlcbuild.rules.requirements import REQUIREMENTS, requirements_of
@@ -23,7 +24,17 @@ def implement(context: RuleContext) -> Providers:
         parameters={"backend": target.string("backend")},
         requirements=requirements_of(target),
     )
-    return (FilesInfo(files=(("model.pte", lowered.output("out/model.pte")),)),)
+    artifact = (("model.pte", lowered.output("out/model.pte")),)
+    return (
+        FilesInfo(files=artifact),
+        CompiledModelInfo(
+            compiler="ExecuTorch",
+            distribution="executorch",
+            artifact=artifact,
+            environment=environment,
+            runtime="mlcbuild.compiler.environments.runtimes.executorch_method:load",
+        ),
+    )
 
 
 EXECUTORCH_PROGRAM = Rule(
@@ -49,7 +60,7 @@ EXECUTORCH_PROGRAM = Rule(
             ),
             REQUIREMENTS,
         ),
-        provides=("files",),
+        provides=("files", "compiled_model"),
     ),
     implementation=implement,
 )

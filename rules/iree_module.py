@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mlcbuild.engine.action import DerivedArtifact
 from mlcbuild.rules.compiled_models import CompiledModelInfo
 from mlcbuild.rules.environments import ENVIRONMENT, environment_stage, environment_with
 from mlcbuild.rules.onnx_model import OnnxInfo
@@ -9,7 +10,7 @@ from mlcbuild.rules.processors import processor_error, triple_error
 from mlcbuild.rules.providers import FilesInfo
 from mlcbuild.rules.requirements import REQUIREMENTS, requirements_of
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
-from mlcbuild.rules.stablehlo_module import StableHloInfo
+from mlcbuild.rules.stablehlo_module import WEIGHTS, StableHloInfo
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
 
 MODEL = Attribute(
@@ -54,8 +55,10 @@ def implement(context: RuleContext) -> Providers:
         parameters={"flags": flags, "is_onnx": stablehlo is None},
         requirements=requirements_of(target),
     )
-    artifact = (("model.vmfb", compiled.output("out/model.vmfb")),)
-    if named[0] in _DEVICES:
+    artifact: tuple[tuple[str, DerivedArtifact], ...] = (("model.vmfb", compiled.output("out/model.vmfb")),)
+    if stablehlo is not None and stablehlo.weights is not None:
+        artifact = (*artifact, (WEIGHTS, stablehlo.weights))
+    if named[0] in _DEVICES or (stablehlo is not None and stablehlo.weights is None):
         return (FilesInfo(files=artifact),)
     return (
         FilesInfo(files=artifact),

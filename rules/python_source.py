@@ -1,4 +1,4 @@
-"""A model as a function of a Python file: the attributes that name it, and what a program is told of it."""
+"""A model as a function of a Python file: the attributes that name it, what programs are told, and its weights."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from mlcbuild.engine.action import JsonValue
 from mlcbuild.rules.providers import FilesInfo
 from mlcbuild.rules.rule import RuleContext
 from mlcbuild.workspace.schema import Attribute, AttributeKind
+
+_WEIGHTS_ENDING = ".safetensors"
 
 
 def source_attributes(*, imports: str, returns: str) -> tuple[Attribute, ...]:
@@ -37,3 +39,12 @@ def source_of(context: RuleContext) -> tuple[FilesInfo, Mapping[str, JsonValue]]
     if not function.isidentifier():
         context.report(f'"{function}" is no name of a function', attribute="function")
     return source, {"function": function, "arguments": dict(target.table("arguments"))}
+
+
+def weights_of(context: RuleContext) -> list[FilesInfo]:
+    """The safetensors files that the attribute `weights` names; there is one at the least."""
+    files = context.files(context.target.label_of("weights")).files
+    found = [FilesInfo(files=(each,)) for each in files if each[0].endswith(_WEIGHTS_ENDING)]
+    if not found:
+        raise context.error(f"weights has no file that ends in {_WEIGHTS_ENDING}", attribute="weights")
+    return found

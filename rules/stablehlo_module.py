@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mlcbuild.engine.action import DerivedArtifact
-from mlcbuild.rules.environments import ENVIRONMENT, environment_stage, environment_with
+from mlcbuild.rules.environments import ENVIRONMENT, EnvironmentInfo, environment_stage, environment_with
 from mlcbuild.rules.providers import FilesInfo, Provider
-from mlcbuild.rules.python_source import source_attributes, source_of
+from mlcbuild.rules.python_source import source_attributes, source_of, weights_of
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
 
 PLATFORMS = tuple("cpu cuda rocm tpu".split())  # noqa: SIM905  # JAX's words, whatever ours are
 PROCESSORS, NVIDIA_GPUS = PLATFORMS[:2]
+WEIGHTS = "weights.npz"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,7 @@ class StableHloInfo(Provider):
     exported: DerivedArtifact
     module: DerivedArtifact
     platforms: tuple[str, ...]
+    weights: DerivedArtifact | None = None  # weights.npz, for those who run it
 
 
 def implement(context: RuleContext) -> Providers:
@@ -47,16 +49,27 @@ def implement(context: RuleContext) -> Providers:
         parameters={**called, "platforms": list(platforms)},
     )
     exported, module = made.output("out/model.jaxexp"), made.output("out/model.mlirbc")
+    description = made.output("out/model.json")
+    files = (("model.jaxexp", exported), ("model.json", description), ("model.mlirbc", module))
+    weights = _checked_weights(context, environment, description) if target.has("weights") else None
     return (
-        FilesInfo(
-            files=(
-                ("model.jaxexp", exported),
-                ("model.json", made.output("out/model.json")),
-                ("model.mlirbc", module),
-            )
-        ),
-        StableHloInfo(exported=exported, module=module, platforms=platforms),
+        FilesInfo(files=files if weights is None else (*files, (WEIGHTS, weights))),
+        StableHloInfo(exported=exported, module=module, platforms=platforms, weights=weights),
     )
+
+
+def _checked_weights(
+    context: RuleContext, environment: EnvironmentInfo, description: DerivedArtifact
+) -> DerivedArtifact:
+    checked = environment_stage(
+        context,
+        "CheckStableHLOWeights",
+        "mlcbuild.compiler.environments.programs.check_stablehlo_weights:run",
+        environment=environment,
+        inputs={"weights": weights_of(context), "description": description},
+        outputs={"checked": WEIGHTS},
+    )
+    return checked.output(f"out/{WEIGHTS}")
 
 
 STABLEHLO_MODULE = Rule(
@@ -68,6 +81,14 @@ STABLEHLO_MODULE = Rule(
                 imports="jax",
                 returns="what computes, its weights as a dictionary of shapes and types (jax.ShapeDtypeStruct), which "
                 "are its first argument, and its other arguments' shapes, as a tuple.",
+            ),
+            Attribute(
+                name="weights",
+                kind=AttributeKind.LABEL,
+                allow_files=True,
+                doc="Safetensors files with the weights, by their names, for those who run what is compiled of it. "
+                "They are checked, and written beside it as weights.npz. Left out: there are none, and no comparison "
+                "runs it.",
             ),
             ENVIRONMENT,
             Attribute(

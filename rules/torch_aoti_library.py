@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mlcbuild.rules.compiled_models import CompiledModelInfo
 from mlcbuild.rules.environments import ENVIRONMENT, environment_stage, environment_with
 from mlcbuild.rules.providers import FilesInfo
 from mlcbuild.rules.requirements import REQUIREMENTS, requirements_of
@@ -28,7 +29,17 @@ def implement(context: RuleContext) -> Providers:
         requirements=requirements_of(target),
     )
     made = tuple((name, compiled.output(f"out/{name}")) for name in ("constants.safetensors", "model.pt2"))
-    return (FilesInfo(files=(*made, ("weights.safetensors", model.weights))),)
+    artifact = (*made, ("weights.safetensors", model.weights))
+    return (
+        FilesInfo(files=artifact),
+        CompiledModelInfo(
+            compiler="AOTInductor",
+            distribution="torch",
+            artifact=artifact,
+            environment=environment,
+            runtime="mlcbuild.compiler.environments.runtimes.torch_aoti:load",
+        ),
+    )
 
 
 TORCH_AOTI_LIBRARY = Rule(
@@ -54,7 +65,7 @@ TORCH_AOTI_LIBRARY = Rule(
             ),
             REQUIREMENTS,
         ),
-        provides=("files",),
+        provides=("files", "compiled_model"),
     ),
     implementation=implement,
 )

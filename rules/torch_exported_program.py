@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mlcbuild.engine.action import DerivedArtifact
+from mlcbuild.rules.compiled_models import CompiledModelInfo
 from mlcbuild.rules.environments import ENVIRONMENT, environment_stage, environment_with
 from mlcbuild.rules.providers import FilesInfo, Provider
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
@@ -24,18 +25,30 @@ class TorchProgramInfo(Provider):
 
 
 def implement(context: RuleContext) -> Providers:
+    environment = environment_with(context, "torch", "safetensors")
     model = context.required(MODEL.name, TorchModelInfo)
     bound = environment_stage(
         context,
         "BindTorchWeights",
         f"{PROGRAMS}:bind",
-        environment=environment_with(context, "torch", "safetensors"),
+        environment=environment,
         inputs={"exported": model.program, "weights": model.weights},
         outputs={"bound": "model.pt2"},
         parameters={"decompose": context.target.string("operators") == "core"},
     )
     program = bound.output("out/model.pt2")
-    return (FilesInfo(files=(("model.pt2", program),)), TorchProgramInfo(program=program))
+    artifact = (("model.pt2", program),)
+    return (
+        FilesInfo(files=artifact),
+        TorchProgramInfo(program=program),
+        CompiledModelInfo(
+            compiler="PyTorch uncompiled",
+            distribution="torch",
+            artifact=artifact,
+            environment=environment,
+            runtime="mlcbuild.compiler.environments.runtimes.torch_program:load",
+        ),
+    )
 
 
 TORCH_EXPORTED_PROGRAM = Rule(
@@ -54,7 +67,7 @@ TORCH_EXPORTED_PROGRAM = Rule(
                 doc="core has only the operators of core ATen; aten has those that the model calls.",
             ),
         ),
-        provides=("files", "torch_program"),
+        provides=("files", "torch_program", "compiled_model"),
     ),
     implementation=implement,
 )

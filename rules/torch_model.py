@@ -8,12 +8,11 @@ from typing import ClassVar
 from mlcbuild.engine.action import DerivedArtifact
 from mlcbuild.rules.environments import ENVIRONMENT, environment_stage, environment_with
 from mlcbuild.rules.providers import FilesInfo, Provider
-from mlcbuild.rules.python_source import source_attributes, source_of
+from mlcbuild.rules.python_source import source_attributes, source_of, weights_of
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
 
 PROGRAMS = "mlcbuild.compiler.environments.programs.torch_models"
-_ENDING = ".safetensors"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +32,6 @@ MODEL = Attribute(
 
 
 def implement(context: RuleContext) -> Providers:
-    target = context.target
     environment = environment_with(context, "torch", "safetensors")
     source, called = source_of(context)
     exported = environment_stage(
@@ -46,18 +44,12 @@ def implement(context: RuleContext) -> Providers:
         parameters=called,
     )
     description = exported.output("out/model.json")
-    weights_files = [each for each in context.files(target.label_of("weights")).files if each[0].endswith(_ENDING)]
-    if not weights_files:
-        raise context.error(f"weights has no file that ends in {_ENDING}", attribute="weights")
     checked = environment_stage(
         context,
         "CheckTorchWeights",
         f"{PROGRAMS}:check_weights",
         environment=environment,
-        inputs={
-            "weights": [FilesInfo(files=(each,)) for each in weights_files],
-            "description": description,
-        },
+        inputs={"weights": weights_of(context), "description": description},
         outputs={"checked": "weights.safetensors"},
     )
     weights = checked.output("out/weights.safetensors")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from mlcbuild.engine.action import CachePolicy
+from mlcbuild.rules.compiled_models import CompiledModelInfo
 from mlcbuild.rules.environments import ENVIRONMENT, environment_stage, environment_with
 from mlcbuild.rules.providers import FilesInfo
 from mlcbuild.rules.requirements import REQUIREMENTS, requirements_of
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
-from mlcbuild.rules.stablehlo_module import NVIDIA_GPUS, PROCESSORS, StableHloInfo
+from mlcbuild.rules.stablehlo_module import NVIDIA_GPUS, PROCESSORS, WEIGHTS, StableHloInfo
 from mlcbuild.rules.target_processor import PROCESSOR, processor_toolchain
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
 
@@ -61,14 +62,28 @@ def implement(context: RuleContext) -> Providers:
             requirements=requirements_of(target),
             cache=CachePolicy.NON_REPRODUCIBLE,  # It names the folder of jax's own files.
         )
-    return (FilesInfo(files=(("model.xla", compiled.output("out/model.xla")),)),)
+    executable = ("model.xla", compiled.output("out/model.xla"))
+    if gpu is not None or model.weights is None:
+        return (FilesInfo(files=(executable,)),)
+    artifact = (executable, (WEIGHTS, model.weights))
+    return (
+        FilesInfo(files=artifact),
+        CompiledModelInfo(
+            compiler="XLA",
+            distribution="jaxlib",
+            artifact=artifact,
+            environment=environment,
+            runtime="mlcbuild.compiler.environments.runtimes.xla:load",
+        ),
+    )
 
 
 XLA_EXECUTABLE = Rule(
     schema=RuleSchema(
         name="xla_executable",
-        doc="A function compiled by XLA. jax of the same version loads it. Its bytes differ from run to run, and so "
-        "it is declared to be non-reproducible. No GPU need be there.",
+        doc="A function compiled by XLA, and beside it the weights that its module names. jax of the same version "
+        "loads it. Its bytes differ from run to run, and so it is declared to be non-reproducible. No GPU need be "
+        "there.",
         attributes=(
             Attribute(
                 name="model",
@@ -94,7 +109,7 @@ XLA_EXECUTABLE = Rule(
             ),
             REQUIREMENTS,
         ),
-        provides=("files",),
+        provides=("files", "compiled_model"),
     ),
     implementation=implement,
 )

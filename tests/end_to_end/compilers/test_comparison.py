@@ -1,64 +1,93 @@
-"""compile_comparison: several compilers' builds of one model, each run by its own runtime, side by side."""
+"""compile_comparison: every compiler's build of one model, each run by its own runtime, side by side."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.end_to_end.compilers.compiler_world import BOUND, HERE_LEVEL, MODELS, CompilerWorld
+from tests.end_to_end.compilers.compiler_world import BOUND, MODELS, CompilerWorld, ran
+from tests.end_to_end.compilers.every_compiler import COMPILERS, compare_all, every_compiler_world
 
+pytestmark = pytest.mark.exhaustive
 QUICK: dict[str, Any] = {"rounds": 2, "seconds": 0.02, "threads": 1}
 
 
-def comparison_world(folder: Path, *compilers: str) -> CompilerWorld:
-    """Each model by each compiler, MODEL-COMPILER."""
-    world = CompilerWorld(folder, *(each for each in compilers if each != "onnxruntime"))
-    attributes: dict[str, tuple[str, dict[str, str]]] = {
-        "onnxruntime": ("ort_model", {}),
-        "openvino": ("openvino_model", {"form": "ir"}),
-        "iree": ("iree_module", {"cpu": HERE_LEVEL}),
-        "tvm": ("relax_module", {"cpu": HERE_LEVEL}),
-    }
-    for model in MODELS:
-        for compiler in compilers:
-            rule, more = attributes[compiler]
-            world.table(rule, f"{model}-{compiler}", model=f":{model}", environment=f":{compiler}", **more)
-    return world
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> CompilerWorld:
+    return every_compiler_world(tmp_path_factory.mktemp("compared"), *COMPILERS)
 
 
-def measured(world: CompilerWorld, name: str) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(world.output(f"{name}/measured.json").read_text())
+def measured(world: CompilerWorld, model: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(world.output(f"{model}-compared/measured.json").read_text())
     return document
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("model", MODELS)
-def test_all_compilers_compute_what_float64_does(tmp_path: Path, model: str) -> None:
-    compilers = ("onnxruntime", "openvino", "iree", "tvm")
-    world = comparison_world(tmp_path, *compilers)
-    more: dict[str, Any] = {"sizes": {"batch": [1, 8]}} if model == "mlp" else {}
-    world.table(
-        "compile_comparison",
-        "compared",
-        model=f":{model}",
-        builds=[f":{model}-{compiler}" for compiler in compilers],
-        environment=":onnxruntime",
-        **more,
-        **QUICK,
-    )
-    done = world.build("//:compared")
+def test_every_compiler_computes_what_float64_does(world: CompilerWorld, model: str) -> None:
+    compare_all(world, model, COMPILERS, **QUICK)
+    done = world.build(f"//:{model}-compared")
     assert done.code == 0, done.err
-    for each in measured(world, "compared")["models"]:
+    found = measured(world, model)["models"]
+    assert [each["label"] for each in found] == [f"//:{model}-{compiler}" for compiler in COMPILERS]
+    assert len({each["compiler"] for each in found}) == len(COMPILERS)
+    for each in found:
+        assert "failure" not in each, each
         for case in each["cases"]:
+            assert "failure" not in case, each
             assert case["error"] < BOUND, each
             assert case["largest"] > 0.1
 
 
-@pytest.mark.exhaustive
-def test_tvm_alone_makes_equal_bytes_in_another_surrounding(tmp_path: Path) -> None:
-    world = comparison_world(tmp_path, "tvm")
-    done = world.build("--check-determinism", "--keep-going", *(f"//:{model}-tvm" for model in MODELS))
+def test_records_that_are_pinned_search_no_more(world: CompilerWorld) -> None:
+    """What was measured, copied into the workspace, gives the same library, and so does an edit of weights."""
+    assert world.build("//:block-metaschedule").code == 0
+    before = world.output("block-metaschedule/model.so").read_bytes()
+    world.write("block.json", world.output("block-records/records.json").read_bytes())
+    target = world.tables["block-metaschedule"]
+    common = {"model": ":block", "environment": ":tvm", "cpu": target.split('cpu = "')[1].split('"')[0]}
+    world.table("relax_module", "block-metaschedule", **common, records="block.json")
+    assert ran(world.build("//:block-metaschedule")) == set(), "the same records make the same action"
+    assert world.output("block-metaschedule/model.so").read_bytes() == before
+
+    # The kernels of another convolution net are others: these records have none of them.
+    world.table("relax_module", "layer-metaschedule", **{**common, "model": ":layer"}, records="block.json")
+    wrong = world.build("//:layer-metaschedule")
+    assert wrong.code == 1
+    assert "block.json has none of the model's" in wrong.err
+    world.write("block.json", "{}")
+    wrong = world.build("//:block-metaschedule")
+    assert wrong.code == 1
+    assert "block.json is no file of relax_tuning's records" in wrong.err
+
+
+def test_open_sizes_are_not_searched(world: CompilerWorld) -> None:
+    world.table("onnx_model", "open", source=":mlp-source", environment=":onnxruntime")
+    world.table("relax_tuning", "open-records", model=":open", environment=":tvm", cpu="x86-64-v3", trials=1)
+    done = world.build("//:open-records")
+    assert done.code == 1
+    assert "MetaSchedule takes fixed sizes alone, and batch is open" in done.err
+
+
+def test_tvm_makes_equal_bytes_in_another_surrounding(world: CompilerWorld) -> None:
+    """With the schedules that it has, and with measured ones."""
+    names = [f"{model}-{compiler}" for model in MODELS for compiler in ("tvm", "metaschedule")]
+    done = world.build("--check-determinism", "--keep-going", *(f"//:{name}" for name in names))
     assert done.code == 0, done.err
+
+
+def test_weights_that_the_function_does_not_take_are_told(world: CompilerWorld) -> None:
+    world.table(
+        "stablehlo_module",
+        "wrong",
+        source="jax_models.py",
+        function="block",
+        weights=":mlp-source",
+        environment=":jax",
+    )
+    done = world.build("//:wrong")
+    assert done.code == 1
+    assert "the weights do not fit the function:" in done.err
+    assert "the function takes no b1" in done.err
+    assert "w1 is float32 [64, 256], and the function takes float32 [16, 16, 3, 3]" in done.err

@@ -39,15 +39,7 @@ def run(*, exported: Path, library: Path, constants: Path, level: str, threads: 
 
     instructions, bits = _LEVELS[level]
     cpu_vec_isa.x86_isa_checker = lambda: instructions
-    found, torch_folder = cpp_builder._get_optimization_cflags, Path(torch.__file__).parents[1]
-
-    def flags(*arguments: Any, **more: Any) -> Any:
-        """Places in messages of torch's headers are those in its package."""
-        compiler, linker = found(*arguments, **more)
-        places = {folder: "build", torch_folder: "environment"}
-        return [*compiler, *(f"ffile-prefix-map={real}={name}" for real, name in places.items())], linker
-
-    cpp_builder._get_optimization_cflags = flags
+    _stay_in(Path.cwd(), cpp_builder)
     options = {
         "aot_inductor.package_constants_in_so": False,
         "aot_inductor.model_name_for_generated_files": _NAME,
@@ -68,7 +60,16 @@ def run(*, exported: Path, library: Path, constants: Path, level: str, threads: 
     except Exception as error:
         lines = [line for line in str(error).splitlines() if "error" in line.lower()] or str(error).splitlines()
         raise SystemExit(f"torch {torch.__version__} cannot compile the model: {lines[0].strip()}") from None
-    _repack(packed, made, str(folder).encode())
+    _repack(packed, made, str(Path.cwd()).encode())
+
+
+def _stay_in(place: Path, cpp_builder: Any) -> None:
+    """Every command runs in this folder, with paths relative to it: Inductor splits its commands at spaces, and what
+    compilers write of their paths is the same wherever the folder lies."""
+    os.environ["PWD"] = "/proc/self/cwd"  # GCC believes it where it is the current folder.
+    prefix, found, run = f"{place}{os.sep}", cpp_builder.CppBuilder.get_command_line, cpp_builder._run_compile_cmd
+    cpp_builder.CppBuilder.get_command_line = lambda builder: found(builder).replace(prefix, "")
+    cpp_builder._run_compile_cmd = lambda line, _cwd: run(line.replace(prefix, ""), str(place))
 
 
 def _save(values: dict[str, Any], file: Path) -> None:

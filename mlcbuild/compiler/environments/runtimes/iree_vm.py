@@ -1,4 +1,4 @@
-"""IREE: a module for processors."""
+"""IREE: a module for processors, alone, or with weights.npz beside it, which are its first arguments by name."""
 
 from __future__ import annotations
 
@@ -21,6 +21,11 @@ def load(
     from iree import runtime
 
     context = runtime.SystemContext(config=runtime.Config("local-task" if threads > 1 else "local-sync"))
+    weights: list[Any] = []
+    if artifact.is_dir():
+        with np.load(artifact / "weights.npz") as opened:
+            weights = [runtime.asdevicearray(context.config.device, opened[name]) for name in sorted(opened)]
+        artifact /= "model.vmfb"
     module = runtime.VmModule.copy_buffer(context.instance, artifact.read_bytes())
     context.add_vm_module(module)
     functions = context.modules[module.name]
@@ -28,7 +33,7 @@ def load(
     function = functions[name]
 
     def call(arrays: dict[str, Any]) -> dict[str, Any]:
-        made = function(*(arrays[each] for each in inputs))
+        made = function(*weights, *(arrays[each] for each in inputs))
         made = made if isinstance(made, tuple | list) else (made,)
         return {each: np.asarray(value) for each, value in zip(outputs, made, strict=True)}
 
