@@ -49,6 +49,26 @@ _KNOWN = {
         "equal",
     ),
     "TVM relax.build": ("relax_module", "a shared library, weights inside", "any x86-64 processor by name", "equal"),
+    "TVM MetaSchedule": (
+        "relax_module",
+        "a shared library, weights inside",
+        "any x86-64 processor by name; its records are measured on one",
+        "equal, of the same records",
+    ),
+    "AOTInductor": (
+        "torch_aoti_library",
+        "`.pt2` with a shared library, weights beside it",
+        "processors of a level by name",
+        "equal",
+    ),
+    "PyTorch uncompiled": ("torch_exported_program", "`.pt2`, weights inside", "all that PyTorch runs on", "equal"),
+    "ExecuTorch": ("executorch_program", "`.pte`, weights inside", "all processors", "equal"),
+    "XLA": (
+        "xla_executable",
+        "a pickle, weights beside it",
+        "processors of the level of the one that builds or less; CUDA by a description of the GPU",
+        "not equal",
+    ),
 }
 
 

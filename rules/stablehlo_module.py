@@ -63,8 +63,8 @@ def _checked_weights(
 ) -> DerivedArtifact:
     checked = environment_stage(
         context,
-        "CheckStableHLOWeights",
-        "mlcbuild.compiler.environments.programs.check_stablehlo_weights:run",
+        "CheckWeights",
+        "mlcbuild.compiler.environments.programs.check_weights:run",
         environment=environment,
         inputs={"weights": weights_of(context), "description": description},
         outputs={"checked": WEIGHTS},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,13 @@ _LEVEL = HERE_LEVEL if HERE_LEVEL in ("x86-64-v3", "x86-64-v4") else "x86-64-v2"
 def every_compiler_world(folder: Path, *compilers: str, trials: int = 4) -> CompilerWorld:
     """Each model by each compiler, MODEL-COMPILER. All sizes are fixed: not every compiler takes open ones.
 
-    The models are those of checks/write.py: as ONNX, torch_models.py and jax_models.py, all with the same weights.
+    The models are those of checks/write.py: as ONNX, torch_models.py and jax_models.py, all with the same weights. A
+    compiler that is not among `COMPILERS` has its environment alone.
     """
     world = CompilerWorld(folder, *dict.fromkeys(_LOCKS.get(each, each) for each in compilers if each != "onnxruntime"))
     world.table("onnx_model", "mlp", source=":mlp-source", environment=":onnxruntime", sizes={"batch": 8})
     for model in MODELS:
-        for compiler in compilers:
+        for compiler in (each for each in compilers if each in _ADDED):
             _ADDED[compiler](world, model, trials)
     return world
 
@@ -36,6 +38,12 @@ def compare_all(world: CompilerWorld, model: str, compilers: Sequence[str], **mo
         environment=":onnxruntime",
         **more,
     )
+
+
+def measured(world: CompilerWorld, model: str) -> dict[str, Any]:
+    """What MODEL-compared found."""
+    document: dict[str, Any] = json.loads(world.output(f"{model}-compared/measured.json").read_text())
+    return document
 
 
 def _of_onnx(rule: str, compiler: str, **more: str) -> Any:

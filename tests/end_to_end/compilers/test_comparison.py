@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
 from tests.end_to_end.compilers.compiler_world import BOUND, MODELS, CompilerWorld, ran
-from tests.end_to_end.compilers.every_compiler import COMPILERS, compare_all, every_compiler_world
+from tests.end_to_end.compilers.every_compiler import COMPILERS, compare_all, every_compiler_world, measured
 
 pytestmark = pytest.mark.exhaustive
 QUICK: dict[str, Any] = {"rounds": 2, "seconds": 0.02, "threads": 1}
@@ -17,11 +16,6 @@ QUICK: dict[str, Any] = {"rounds": 2, "seconds": 0.02, "threads": 1}
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> CompilerWorld:
     return every_compiler_world(tmp_path_factory.mktemp("compared"), *COMPILERS)
-
-
-def measured(world: CompilerWorld, model: str) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(world.output(f"{model}-compared/measured.json").read_text())
-    return document
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -45,14 +39,12 @@ def test_records_that_are_pinned_search_no_more(world: CompilerWorld) -> None:
     assert world.build("//:block-metaschedule").code == 0
     before = world.output("block-metaschedule/model.so").read_bytes()
     world.write("block.json", world.output("block-records/records.json").read_bytes())
-    target = world.tables["block-metaschedule"]
-    common = {"model": ":block", "environment": ":tvm", "cpu": target.split('cpu = "')[1].split('"')[0]}
-    world.table("relax_module", "block-metaschedule", **common, records="block.json")
+    world.edit("block-metaschedule", records="block.json")
     assert ran(world.build("//:block-metaschedule")) == set(), "the same records make the same action"
     assert world.output("block-metaschedule/model.so").read_bytes() == before
 
     # The kernels of another convolution net are others: these records have none of them.
-    world.table("relax_module", "layer-metaschedule", **{**common, "model": ":layer"}, records="block.json")
+    world.edit("layer-metaschedule", records="block.json")
     wrong = world.build("//:layer-metaschedule")
     assert wrong.code == 1
     assert "block.json has none of the model's" in wrong.err
@@ -60,6 +52,8 @@ def test_records_that_are_pinned_search_no_more(world: CompilerWorld) -> None:
     wrong = world.build("//:block-metaschedule")
     assert wrong.code == 1
     assert "block.json is no file of relax_tuning's records" in wrong.err
+    for model in ("block", "layer"):
+        world.edit(f"{model}-metaschedule", records=f":{model}-records")
 
 
 def test_open_sizes_are_not_searched(world: CompilerWorld) -> None:

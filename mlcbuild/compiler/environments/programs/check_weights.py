@@ -1,4 +1,4 @@
-"""`weights` (safetensors) and `description` (of export_stablehlo) → `checked`: the weights that the function takes, as
+"""`weights` (safetensors) and `description` (model.json) → `checked`: the weights that the function takes, as
 NumPy's .npz. Others, and wrong ones, are refused. Needs numpy.
 """
 
