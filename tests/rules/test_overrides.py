@@ -74,6 +74,7 @@ def test_no_table_of_a_built_in_rule_takes_any_key(tmp_path: Path) -> None:
     ]
     assert free == [
         "compile_comparison.sizes",
+        "max_model.arguments",
         "model.lora_shares",
         "onnx_model.sizes",
         "stablehlo_module.arguments",
