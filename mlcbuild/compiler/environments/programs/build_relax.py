@@ -120,7 +120,7 @@ def _scheduled(module: Any, records: Path, target: Any, named: dict[str, Any]) -
     legal = _legal(module, target)
     with target, tvm.transform.PassContext(opt_level=3):
         scheduled = relax.transform.MetaScheduleApplyDatabase(str(folder))(legal)
-    known = [name for name in _kernels(scheduled) if "tir.is_scheduled" in (scheduled[name].attrs or {})]
+    known = [name for name in _kernels(scheduled) if "tirx.is_scheduled" in (scheduled[name].attrs or {})]
     if not known:
         raise SystemExit(f"{records.name} has none of the model's {len(_kernels(scheduled))} kernels: search again")
     return scheduled
