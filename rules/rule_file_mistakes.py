@@ -45,10 +45,10 @@ def _parameters(error: Exception, called: str) -> list[str]:
     first, *rest = called.split(".")
     trace = error.__traceback__
     found: Any = None
-    while trace is not None:
-        found = trace.tb_frame.f_globals.get(first, found)
-        found = next((value for value in trace.tb_frame.f_locals.values() if type(value).__name__ == first), found)
-        trace = trace.tb_next
+    while trace is not None and found is None:
+        frame, trace = trace.tb_frame, trace.tb_next
+        known = (type(value) for value in frame.f_locals.values())
+        found = frame.f_globals.get(first) or next((kind for kind in known if kind.__name__ == first), None)
     for name in rest:
         found = getattr(found, name, None)
     if not callable(found):

@@ -65,7 +65,10 @@ def test_a_rule_file_of_the_workspace_is_loaded_by_its_label(tmp_path: Path) -> 
             "build/own.py:2: rule file build/own.py failed as it was loaded: RuntimeError: no",
         ),
         (
-            OWN_RULE.replace("mandatory=True", "required=True"),
+            OWN_RULE.replace("mandatory=True", "required=True").replace(
+                "GREETING =",
+                'SHARED = Attribute(name="x", kind=AttributeKind.STRING, doc="Of several rules.")\nGREETING =',
+            ),
             "unexpected keyword argument 'required'\n  Attribute takes: name, kind, doc, mandatory, default, ",
         ),
         (
