@@ -9,6 +9,7 @@ from pathlib import Path
 from mlcbuild.cache import integrity
 from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.cache.disk import DiskStore
+from mlcbuild.cache.eviction import Limits
 from mlcbuild.cache.merkle import TreeFile, input_root, tree_of
 from mlcbuild.cache.reapi import (
     Action,
@@ -25,6 +26,8 @@ from mlcbuild.cache.reapi import (
 BLAKE3 = DigestFunction.BLAKE3
 HOUR = 3600 * 1_000_000_000
 DAY = 24 * HOUR
+NOTHING = Limits(max_bytes=0)
+EMPTY = BLAKE3.of_bytes(b"").hash
 
 
 def publish(
@@ -116,3 +119,7 @@ def check_store(base: Path, function: DigestFunction = BLAKE3) -> int:
         lacking = needed - blobs - {function.of_bytes(b"").hash}
         assert not lacking, f"the result {path.name} names blobs that are not there"
     return len(results)
+
+
+def there(store: DiskStore, data: bytes) -> bool:
+    return blob_file(store, BLAKE3.of_bytes(data)).exists()
