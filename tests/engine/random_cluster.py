@@ -15,7 +15,7 @@ from mlcbuild.engine.invariants import validate
 from mlcbuild.engine.scheduler import Scheduler
 from mlcbuild.engine.simulation import LookupResult, RunResult, Simulated, SimulatedExecutor, SimulatedRun
 from mlcbuild.engine.transitions import NodeState
-from tests.engine.random_builds import Graph, digest_of, entries_of, key_of, outputs_of
+from tests.engine.random_graphs import Graph, digest_of, entries_of, key_of, outputs_of
 
 MOST_MEMORY = 4  # bytes: two doublings of the one that an action begins with, which the scheduler allows
 

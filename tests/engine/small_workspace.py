@@ -20,9 +20,12 @@ from mlcbuild.engine.action import (
     Action,
     Artifact,
     CachePolicy,
+    DerivedArtifact,
     DiscoveredArtifacts,
     Discoverer,
+    Discovery,
     Input,
+    SourceArtifact,
     ToolCall,
 )
 from mlcbuild.engine.build_events import ActionFinished, ActionStatus, BuildEvent
@@ -250,3 +253,28 @@ class Workspace:
 
     def text(self, path: str) -> str:
         return (self.root / "workspace" / path).read_text()
+
+
+def chain() -> list[Action]:
+    upper = shell("upper", "tr a-z A-Z < in > out", [("in", SourceArtifact(path="a.txt"))])
+    first = shell("first", "head -c 1 in > out", [("in", upper.output("out"))])
+    double = shell("double", "cat x x > out", [("x", first.output("out"))])
+    other = shell("other", "cat y > out", [("y", SourceArtifact(path="b.txt"))])
+    return [double, upper, other, first]
+
+
+@dataclass(frozen=True)
+class OneAPart:
+    """Announces two actions in a row for each part named in a manifest, and the group of what the second ones make."""
+
+    def __call__(self, *, discovering: str, manifest: bytes) -> Discovery:
+        actions = tuple(
+            shell(f"{discovering} {name}", "cat in in > out", [("in", DerivedArtifact(action=discovering, path=name))])
+            for name in manifest.decode().split()
+        )
+        renamed = tuple(
+            shell(f"{a.identifier} named", f"cat in > n{i}", [("in", a.output("out"))], (f"n{i}",))
+            for i, a in enumerate(actions)
+        )
+        members = tuple(action.output(action.outputs[0]) for action in renamed)
+        return Discovery(actions=(*actions, *renamed), groups=(("doubled", members),))

@@ -34,7 +34,7 @@ from mlcbuild.engine.scheduler_events import (
     SchedulerEvent,
     TargetsRequested,
 )
-from tests.engine.random_builds import digest_of, key_of
+from tests.engine.random_graphs import digest_of, key_of
 
 
 def action(

@@ -21,7 +21,7 @@ from mlcbuild.engine.action import (
 from mlcbuild.engine.executor import FileEntry
 from mlcbuild.engine.key_cache import KeyCache
 from mlcbuild.engine.last_build import LastBuild
-from tests.engine.random_builds import digest_of
+from tests.engine.random_graphs import digest_of
 
 STAGE = StageCall(
     function="package.stage:run",

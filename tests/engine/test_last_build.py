@@ -9,7 +9,7 @@ import pytest
 from mlcbuild.engine.executor import FileEntry
 from mlcbuild.engine.json_cache import JsonCache
 from mlcbuild.engine.last_build import LastBuild
-from tests.engine.random_builds import digest_of
+from tests.engine.random_graphs import digest_of
 
 KEY = digest_of("key")
 OUTPUTS = (

@@ -17,7 +17,7 @@ from mlcbuild.engine.scheduler_events import (
     Executed,
     ExecutorLost,
 )
-from tests.engine.random_builds import digest_of
+from tests.engine.random_graphs import digest_of
 from tests.engine.steps import Steps, action, out
 
 

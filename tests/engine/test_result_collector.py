@@ -11,8 +11,7 @@ from mlcbuild.cache.file_digests import FileDigests
 from mlcbuild.engine.action import Action, CachePolicy, DiscoveredArtifacts, SourceArtifact
 from mlcbuild.engine.result_collector import CollectedResults, MissingReason, ResultCollector
 from mlcbuild.engine.scheduler_events import RequestedTarget
-from tests.engine.small_workspace import NoStages, NoToolchains, Workspace, shell, target
-from tests.engine.test_driver import OneAPart
+from tests.engine.small_workspace import NoStages, NoToolchains, OneAPart, Workspace, shell, target
 from tests.remote.cache_world import machine
 from tests.remote.memory_transport import MemoryTransport
 

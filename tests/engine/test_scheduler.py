@@ -37,7 +37,7 @@ from mlcbuild.engine.scheduler_events import (
     TargetsRequested,
 )
 from mlcbuild.errors import InternalError
-from tests.engine.random_builds import digest_of, key_of
+from tests.engine.random_graphs import digest_of, key_of
 from tests.engine.steps import Steps, action, out
 
 

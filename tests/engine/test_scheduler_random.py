@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from mlcbuild.engine.instructions import Ending
 from mlcbuild.engine.transitions import NodeState
-from tests.engine.random_builds import Build, Faults, Graph, Reference, World, random_graph
+from tests.engine.random_builds import Build, Faults, World
+from tests.engine.random_graphs import Graph, Reference, random_graph
 
 _FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 _MANY = settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -16,7 +16,6 @@ from mlcbuild.engine.executor import FileEntry, OutcomeKind
 from mlcbuild.engine.priorities import SecondsOf
 from mlcbuild.engine.scheduler_events import Cancelled, RequestedTarget
 from mlcbuild.engine.simulation import Loss, SimulatedExecutor, Simulation
-from tests.engine.random_builds import Graph, Reference, digest_of, random_graph
 from tests.engine.random_cluster import (
     CheckInvariants,
     RandomWork,
@@ -26,6 +25,7 @@ from tests.engine.random_cluster import (
     random_executors,
     with_requirements,
 )
+from tests.engine.random_graphs import Graph, Reference, digest_of, random_graph
 
 _FEW = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 _MANY = settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
