@@ -17,8 +17,8 @@ from mlcbuild.compiler.tokenizer.protobuf import ProtobufError, fields
 from mlcbuild.errors import StageError
 from mlcbuild.rules.families import families
 from tests.compiler.resolving import readers
-from tests.compiler.test_converted_tokenizers import MODELS, learned_ranks, train, write_merges, write_ranks
 from tests.compiler.tiny_models import write_config
+from tests.compiler.vocabularies import MODELS, learned_ranks, train, write_merges, write_ranks
 
 
 def length_delimited(number: int, content: bytes) -> bytes:

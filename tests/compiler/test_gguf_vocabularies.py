@@ -13,9 +13,9 @@ from mlcbuild.compiler.tokenizer.word_pieces import word_piece_tokenizer
 from mlcbuild.compiler.weights.gguf_file import GGUFFile
 from mlcbuild.errors import StageError
 from tests.compiler.llama_cpp import LlamaCppModel
-from tests.compiler.test_converted_tokenizers import MODELS, WORD_PIECES, train
 from tests.compiler.texts import SAMPLES, random_texts
 from tests.compiler.tiny_models import TINY, checkpoint, write_gguf
+from tests.compiler.vocabularies import MODELS, WORD_PIECES, train
 
 
 def write(folder: Path, **metadata: object) -> Path:
