@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 import urllib.parse
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +54,6 @@ SECRETS = [
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> Place:
     return Place(tmp_path / "place", monkeypatch, capsys)
-
-
-@pytest.fixture
-def server() -> Iterator[http_server.Cache]:
-    with http_server.running() as cache:
-        yield cache
 
 
 def with_password(address: str) -> str:

@@ -208,12 +208,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def server() -> Iterator[http_server.Cache]:
-    with http_server.running() as cache:
-        yield cache
-
-
 @pytest.mark.parametrize("name", PRINTED)
 @pytest.mark.usefixtures("eighty_columns")
 def test_output_at_80_columns(
