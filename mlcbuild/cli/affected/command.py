@@ -12,7 +12,8 @@ from mlcbuild.cli.affected.comparison import Comparison, WorkspaceState
 from mlcbuild.cli.affected.own_code import OwnCode, means_something_else
 from mlcbuild.cli.affected.revision import Revision, checked_out
 from mlcbuild.cli.affected.revision_digests import RevisionDigests
-from mlcbuild.cli.arguments.options import AffectedOutput, GlobalOptions
+from mlcbuild.cli.arguments.choices import AffectedOutput
+from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.inspection.survey import SurveyRequest, surveying
 from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.settings.remote import ResolvedRemote

@@ -1,8 +1,7 @@
-"""Options that several commands share, and the types of their values."""
+"""Options that several commands share, and those before a command's name."""
 
 from __future__ import annotations
 
-import enum
 import sys
 import time
 from collections.abc import Collection, Iterable, Mapping
@@ -12,104 +11,23 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
+from mlcbuild.cli.arguments.choices import (
+    AnnotationsChoice,
+    ExecutorChoice,
+    ProgressChoice,
+    RemoteUpload,
+    WorkersChoice,
+)
 from mlcbuild.cli.arguments.completion import complete_configuration, complete_pattern
 from mlcbuild.cli.output.terminal import ColorChoice, OutputFormat, Style, style_for, wrapping_width
 from mlcbuild.cli.output.text import printable, wrapped
 
 STATE_DIRECTORY = ".mlcbuild"
 """The folder of a workspace's local state, below its root: logs, state of the last build, tracebacks."""
-
-
 LOG_DIRECTORY = "logs"
 """The folder of action logs, below the state directory."""
-
-
 RECORD_DIRECTORY = "builds"
 """The folder of the history of builds, below the state directory."""
-
-
-class RemoteUpload(enum.StrEnum):
-    """The values of `--remote-upload`."""
-
-    NEVER = "never"
-    RESULTS = "results"
-    ALWAYS = "always"
-
-
-class ExecutorChoice(enum.StrEnum):
-    """The values of `--executor`."""
-
-    LOCAL = "local"
-    RAY = "ray"
-    AUTO = "auto"
-
-
-class WorkersChoice(enum.StrEnum):
-    """The values of `--workers`."""
-
-    COLD = "cold"
-    WARM = "warm"
-
-
-class ProgressChoice(enum.StrEnum):
-    """The values of `--progress`."""
-
-    AUTO = "auto"
-    PLAIN = "plain"
-    QUIET = "quiet"
-
-
-class TestOutput(enum.StrEnum):
-    """The values of `--test-output`, Bazel's."""
-
-    __test__ = False  # pytest takes classes of such names for tests
-
-    SUMMARY = "summary"  # logs are files
-    ERRORS = "errors"  # those of tests that did not pass are printed
-    ALL = "all"
-
-
-class AnnotationsChoice(enum.StrEnum):
-    """The values of `--annotations`."""
-
-    AUTO = "auto"
-    GITHUB = "github"
-    NONE = "none"
-
-
-class CiSystem(enum.StrEnum):
-    """The values of `init --ci`."""
-
-    GITHUB = "github"
-    GITLAB = "gitlab"
-
-
-class QueryOutput(enum.StrEnum):
-    """The values of `query --output`."""
-
-    LABEL = "label"
-    LABEL_KIND = "label_kind"
-    TREE = "tree"
-    DOT = "dot"
-    MERMAID = "mermaid"
-    JSON = "json"
-
-
-class MatrixOutput(enum.StrEnum):
-    """The values of `matrix --output`."""
-
-    TEXT = "text"
-    JSON = "json"
-    GITHUB = "github"
-    GITLAB = "gitlab"
-
-
-class AffectedOutput(enum.StrEnum):
-    """The values of `affected --output`."""
-
-    LABEL = "label"
-    TEXT = "text"
-    JSON = "json"
 
 
 @dataclass(frozen=True, kw_only=True)

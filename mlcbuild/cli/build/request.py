@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mlcbuild.cli.arguments.options import ExecutorChoice, GlobalOptions, ProgressChoice, RemoteUpload
+from mlcbuild.cli.arguments.choices import ExecutorChoice, ProgressChoice, RemoteUpload
+from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.build.no_op_check import request_text
 from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.reports.ci_reports import CiReports

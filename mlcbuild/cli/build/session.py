@@ -6,7 +6,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from mlcbuild.cli.arguments.options import LOG_DIRECTORY, STATE_DIRECTORY, GlobalOptions, ProgressChoice
+from mlcbuild.cli.arguments.choices import ProgressChoice
+from mlcbuild.cli.arguments.options import LOG_DIRECTORY, STATE_DIRECTORY, GlobalOptions
 from mlcbuild.cli.build.ending import FETCH_MNEMONIC, BuildEnding
 from mlcbuild.cli.build.interruption import hearing_ctrl_c, interrupting
 from mlcbuild.cli.build.listeners import Listeners

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
+from mlcbuild.cli.arguments.choices import AffectedOutput
 from mlcbuild.cli.arguments.completion import complete_pattern
 from mlcbuild.cli.arguments.help_format import examples
 from mlcbuild.cli.arguments.options import (
-    AffectedOutput,
     AskedRemoteOption,
     AskRemoteOption,
     ConfigOption,

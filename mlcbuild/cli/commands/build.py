@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
+from mlcbuild.cli.arguments.choices import AnnotationsChoice, ProgressChoice
 from mlcbuild.cli.arguments.help_format import examples
 from mlcbuild.cli.arguments.options import (
     RECORD_DIRECTORY,
     STATE_DIRECTORY,
-    AnnotationsChoice,
     AnnotationsOption,
     BuildReportOption,
     CodeQualityOption,
@@ -29,7 +29,6 @@ from mlcbuild.cli.arguments.options import (
     OptionalPatterns,
     OutputOption,
     ProfileOption,
-    ProgressChoice,
     ProgressOption,
     QuietOption,
     RayAddressOption,

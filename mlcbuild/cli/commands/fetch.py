@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from mlcbuild.cli.arguments.choices import ProgressChoice
 from mlcbuild.cli.arguments.help_format import examples
 from mlcbuild.cli.arguments.options import (
     ConfigOption,
@@ -14,7 +15,6 @@ from mlcbuild.cli.arguments.options import (
     KeepGoingOption,
     NoRemoteOption,
     Patterns,
-    ProgressChoice,
     ProgressOption,
     QuietOption,
     RemoteOption,

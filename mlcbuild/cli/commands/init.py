@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from mlcbuild.cli.arguments.choices import CiSystem
 from mlcbuild.cli.arguments.help_format import examples
-from mlcbuild.cli.arguments.options import CiSystem, global_options
+from mlcbuild.cli.arguments.options import global_options
 
 BUILD_FILE = "BUILD.toml"
 INIT_EXAMPLES = examples(

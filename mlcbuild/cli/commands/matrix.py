@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
+from mlcbuild.cli.arguments.choices import MatrixOutput
 from mlcbuild.cli.arguments.help_format import examples
 from mlcbuild.cli.arguments.options import (
     ConfigOption,
     DiskCacheOption,
-    MatrixOutput,
     NoRemoteOption,
     Patterns,
     RemoteOption,

@@ -6,16 +6,10 @@ from typing import Annotated
 
 import typer
 
+from mlcbuild.cli.arguments.choices import QueryOutput
 from mlcbuild.cli.arguments.completion import complete_pattern
 from mlcbuild.cli.arguments.help_format import examples
-from mlcbuild.cli.arguments.options import (
-    ConfigOption,
-    QueryOutput,
-    SetOption,
-    ShardOption,
-    TimingsOption,
-    global_options,
-)
+from mlcbuild.cli.arguments.options import ConfigOption, SetOption, ShardOption, TimingsOption, global_options
 
 QUERY_EXAMPLES = examples(
     "mlcbuild query //models/...                            all targets below models/",

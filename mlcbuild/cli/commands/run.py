@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from mlcbuild.cli.arguments.choices import ProgressChoice
 from mlcbuild.cli.arguments.completion import complete_pattern
 from mlcbuild.cli.arguments.help_format import examples
 from mlcbuild.cli.arguments.options import (
@@ -17,7 +18,6 @@ from mlcbuild.cli.arguments.options import (
     JobsOption,
     NoRemoteOption,
     ProfileOption,
-    ProgressChoice,
     ProgressOption,
     QuietOption,
     RayAddressOption,

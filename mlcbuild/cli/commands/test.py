@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
+from mlcbuild.cli.arguments.choices import AnnotationsChoice, ProgressChoice, TestOutput
 from mlcbuild.cli.arguments.help_format import examples
 from mlcbuild.cli.arguments.options import (
-    AnnotationsChoice,
     AnnotationsOption,
     BuildReportOption,
     ConfigOption,
@@ -27,7 +27,6 @@ from mlcbuild.cli.arguments.options import (
     OptionalPatterns,
     OutputOption,
     ProfileOption,
-    ProgressChoice,
     ProgressOption,
     QuietOption,
     RayAddressOption,
@@ -38,7 +37,6 @@ from mlcbuild.cli.arguments.options import (
     SetOption,
     ShardOption,
     TargetPatternFileOption,
-    TestOutput,
     TimingsOption,
     VerboseOption,
     WorkersOption,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mlcbuild.cli.arguments.options import CiSystem, GlobalOptions
+from mlcbuild.cli.arguments.choices import CiSystem
+from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.errors import LocalEnvironmentError, UsageError
 
 _FILES = Path(__file__).with_name("ci_files")

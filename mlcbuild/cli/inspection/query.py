@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mlcbuild.cli.arguments.options import GlobalOptions, QueryOutput
+from mlcbuild.cli.arguments.choices import QueryOutput
+from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.workspace.opening import OpenWorkspace, open_workspace
 from mlcbuild.errors import UsageError

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mlcbuild.cli.arguments.options import RECORD_DIRECTORY, GlobalOptions, MatrixOutput
+from mlcbuild.cli.arguments.choices import MatrixOutput
+from mlcbuild.cli.arguments.options import RECORD_DIRECTORY, GlobalOptions
 from mlcbuild.cli.build.targets import targets_of
 from mlcbuild.cli.inspection.survey import surveying
 from mlcbuild.cli.matrix.cell import CellState, MatrixCell

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mlcbuild.cli.arguments.options import AnnotationsChoice
+from mlcbuild.cli.arguments.choices import AnnotationsChoice
 from mlcbuild.cli.output.atomic_file import write_atomically, write_json_atomically
 from mlcbuild.cli.reports.annotations import github_lines, on_github
 from mlcbuild.cli.reports.finished_build import FinishedBuild

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from mlcbuild.cli.arguments.options import TestOutput
+from mlcbuild.cli.arguments.choices import TestOutput
 from mlcbuild.errors import UsageError
 
 

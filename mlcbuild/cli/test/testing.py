@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from mlcbuild.cache.store import LocalBlobStore
-from mlcbuild.cli.arguments.options import TestOutput
+from mlcbuild.cli.arguments.choices import TestOutput
 from mlcbuild.cli.build.listeners import Listeners
 from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.output import text
