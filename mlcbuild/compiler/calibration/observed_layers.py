@@ -19,12 +19,8 @@ from mlcbuild.compiler.models.caches.kv_cache import create_placeholder
 from mlcbuild.compiler.models.caches.recurrent_state import RecurrentState, create_recurrent_state
 from mlcbuild.compiler.models.layers.recurrent_layer import RecurrentLayer
 from mlcbuild.compiler.models.layers.spans import one_sequence
-from mlcbuild.compiler.models.networks.causal_lm import (
-    CachedLM,
-    LanguageModel,
-    cache_specification,
-    values_of_positions,
-)
+from mlcbuild.compiler.models.networks.causal_lm import CachedLM, LanguageModel, cache_specification
+from mlcbuild.compiler.models.networks.decoder import values_of_positions
 from mlcbuild.compiler.models.networks.recurrent_lm import state_specification
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from mlcbuild.compiler.models.description import Layers
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecurrentModelConfig:
     """Embedding, `num_layers` equal layers x += recurrence(norm(x)), a last norm, and a head. What a decoder may have
-    besides, it has not: see `causal_lm.LanguageModelConfig`."""
+    besides, it has not: see `networks.decoder.LanguageModelConfig`."""
 
     hidden_size: int
     vocab_size: int

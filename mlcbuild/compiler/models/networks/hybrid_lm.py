@@ -16,13 +16,8 @@ from mlcbuild.compiler.models.caches.recurrent_state import RecurrentState, crea
 from mlcbuild.compiler.models.layers.decoder_layer import DecoderLayer
 from mlcbuild.compiler.models.layers.recurrent_layer import RecurrentLayer
 from mlcbuild.compiler.models.layers.spans import Spans, ending_at, one_sequence, one_token_each
-from mlcbuild.compiler.models.networks.causal_lm import (
-    CachedLM,
-    CausalLM,
-    SequenceState,
-    cache_specification,
-    last_token,
-)
+from mlcbuild.compiler.models.networks.causal_lm import CachedLM, CausalLM, cache_specification, last_token
+from mlcbuild.compiler.models.networks.decoder import SequenceState
 from mlcbuild.compiler.models.networks.entry_functions import WITH_PARAMETERS
 from mlcbuild.compiler.models.networks.recurrent_lm import refuse_hidden_states, state_specification
 from mlcbuild.compiler.quantization.reader import Reader, take

@@ -15,7 +15,8 @@ from mlcbuild.compiler.models.architecture.recurrent_model import RecurrentModel
 from mlcbuild.compiler.models.caches.recurrent_state import RecurrentState, create_recurrent_state
 from mlcbuild.compiler.models.layers.recurrent_layer import RecurrentLayer
 from mlcbuild.compiler.models.layers.spans import Spans, ending_at, one_sequence, one_token_each
-from mlcbuild.compiler.models.networks.causal_lm import LanguageModel, MakeLayer, SequenceState, last_token
+from mlcbuild.compiler.models.networks.causal_lm import LanguageModel, last_token
+from mlcbuild.compiler.models.networks.decoder import MakeLayer, SequenceState
 from mlcbuild.compiler.models.networks.entry_functions import WITH_PARAMETERS, WITHOUT_PARAMETERS
 from mlcbuild.compiler.quantization.reader import Reader, take
 from mlcbuild.errors import StageError
