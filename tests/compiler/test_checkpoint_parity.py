@@ -12,8 +12,8 @@ from tests.compiler.parity import bound, compare, reference, sequences
 from tests.compiler.pipeline import CPU_TARGET, compile_library
 from tests.compiler.quantized_checkpoints import Quantizer, awq, gptq, pack_quantized, quantized_tensors, write
 from tests.compiler.running import Library, random_model
+from tests.compiler.staged_weights import imported, quantized, stored
 from tests.compiler.test_quantized_checkpoints import AWQ, GPTQ, packed_config
-from tests.compiler.test_stages_weights import imported, quantized, stored
 
 _CONFIG: dict[str, object] = {
     "model_type": "llama",

@@ -23,8 +23,8 @@ from tests.compiler import schemes
 from tests.compiler.quantized_checkpoints import Quantizer, float8, quantized_tensors, write
 from tests.compiler.resolving import parameters_of, readers
 from tests.compiler.schemes import matrix
+from tests.compiler.staged_weights import imported, quantized
 from tests.compiler.test_quantized_checkpoints import tensors_of
-from tests.compiler.test_stages_weights import imported, quantized
 from tests.compiler.tiny_llama import TINY_LLAMA
 from tests.compiler.tiny_models import Array
 

@@ -26,9 +26,9 @@ from tests.compiler.llama_cpp import dequantized, quantized
 from tests.compiler.packaged import byte_level_tokenizer, gguf_of, write_tokenizer
 from tests.compiler.parity import check_logits
 from tests.compiler.schemes import matrix
+from tests.compiler.staged_weights import imported
+from tests.compiler.staged_weights import quantized as stage_quantized
 from tests.compiler.test_gguf_packages import SPECIAL, logits, opened
-from tests.compiler.test_stages_weights import imported
-from tests.compiler.test_stages_weights import quantized as stage_quantized
 from tests.compiler.tiny_models import Array
 
 NAMES = [name for name in schemes.NAMES if isinstance(schemes.scheme(name), GgmlScheme)]

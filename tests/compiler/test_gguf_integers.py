@@ -18,8 +18,8 @@ from tests.compiler.gguf_writing import file_of
 from tests.compiler.llama_cpp import dequantized
 from tests.compiler.packaged import byte_level_tokenizer, gguf_of, write_tokenizer
 from tests.compiler.resolving import parameters_of
+from tests.compiler.staged_weights import imported, quantized
 from tests.compiler.test_gguf_packages import SPECIAL, logits, opened
-from tests.compiler.test_stages_weights import imported, quantized
 
 _CASE = CASES["llama-q8_0"]  # whose rows of q and k are interleaved in files
 

@@ -13,7 +13,7 @@ from mlcbuild.errors import StageError
 from tests.compiler.family_cases import CASES
 from tests.compiler.resolving import model_of
 from tests.compiler.running import random_model, tensors_of
-from tests.compiler.test_stages_weights import imported, quantized, stored
+from tests.compiler.staged_weights import imported, quantized, stored
 from tests.compiler.tiny_models import Array
 
 _CONFIG: dict[str, Any] = {**CASES["deepseek_v3"].config, "num_hidden_layers": 2, "q_lora_rank": 32}

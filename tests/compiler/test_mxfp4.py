@@ -25,6 +25,7 @@ from mlcbuild.errors import StageError
 from tests.compiler.gguf_cases import CASES
 from tests.compiler.gguf_writing import file_of
 from tests.compiler.resolving import model_of, parameters_of, readers, write_resolved
+from tests.compiler.staged_weights import imported
 from tests.compiler.tiny_models import Array
 from tests.parity_packages import parity_package
 
@@ -105,16 +106,8 @@ def _dequantized(tensors: Mapping[str, Array]) -> dict[str, Array]:
 
 def _imported(directory: Path, source: Path) -> list[bytes]:
     directory.mkdir()
-    write_resolved(directory, _CONFIG)
-    import_weights.run(
-        readers=readers(),
-        source=source,
-        parameters=directory / "parameters.json",
-        manifest=directory / "manifest.json",
-        shards=directory / "shards",
-    )
-    entries = json.loads((directory / "manifest.json").read_text())["shards"]
-    return [(directory / "shards" / entry["file"]).read_bytes() for entry in entries]
+    manifest = imported(directory, source, _CONFIG)
+    return [(directory / "shards" / entry["file"]).read_bytes() for entry in manifest["shards"]]
 
 
 def test_shards_are_those_of_the_checkpoint_in_bfloat16(tmp_path: Path) -> None:

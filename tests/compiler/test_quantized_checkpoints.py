@@ -26,7 +26,7 @@ from tests.compiler.quantized_checkpoints import (
     write,
 )
 from tests.compiler.resolving import parameters_of, readers
-from tests.compiler.test_stages_weights import imported, quantized
+from tests.compiler.staged_weights import imported, quantized
 from tests.compiler.tiny_llama import TINY_LLAMA
 from tests.compiler.tiny_models import Array
 

@@ -26,10 +26,10 @@ from tests.compiler.resolving import parameters_of
 from tests.compiler.rounded_activations import round_activations
 from tests.compiler.running import Library, random_model, tensors_of
 from tests.compiler.schemes import matrix
+from tests.compiler.staged_weights import imported, quantized
+from tests.compiler.staged_weights import stored as stored_in
 from tests.compiler.test_float8_checkpoints import FP8, WIDE, compressed, config_of
 from tests.compiler.test_llama_parity import MODELS
-from tests.compiler.test_stages_weights import imported, quantized
-from tests.compiler.test_stages_weights import stored as stored_in
 from tests.compiler.tiny_models import Array
 
 PER_TENSOR, BLOCKS = "e4m3_e4m3_f16", "fp8_e4m3fn_bf16_block_scale_static_activation"

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from mlcbuild.compiler.stages import import_config, import_weights
+from mlcbuild.compiler.stages import import_config
 from mlcbuild.errors import StageError
 from mlcbuild.rules.families import families
-from tests.compiler.resolving import readers, write_resolved
+from tests.compiler import staged_weights
+from tests.compiler.resolving import readers
 from tests.compiler.tiny_models import ONE_TOKEN, TINY, TINY_QWEN2, Array, checkpoint, write_gguf, write_torch
 from tests.parity_packages import parity_package
 
@@ -58,14 +59,7 @@ def imported(source: Path, directory: Path) -> tuple[dict[str, Any], dict[str, A
         families=families(),
     )
     document = json.loads(config.read_text())
-    write_resolved(directory, document)
-    import_weights.run(
-        readers=readers(),
-        source=source,
-        parameters=directory / "parameters.json",
-        manifest=directory / "manifest.json",
-        shards=directory / "shards",
-    )
+    staged_weights.imported(directory, source, document)
     shards = sorted((directory / "shards").iterdir())
     return document, {name: tensor for shard in shards for name, tensor in load_file(shard).items()}
 

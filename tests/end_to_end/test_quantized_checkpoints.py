@@ -11,8 +11,8 @@ import pytest
 
 from tests.compiler import schemes
 from tests.compiler.quantized_checkpoints import awq, quantized_tensors, write
+from tests.compiler.staged_weights import stored
 from tests.compiler.test_quantized_checkpoints import AWQ, config_of
-from tests.compiler.test_stages_weights import stored
 from tests.compiler.tiny_llama import TINY_LLAMA
 from tests.compiler.tiny_models import ONE_TOKEN
 from tests.end_to_end.world import HEAD, World

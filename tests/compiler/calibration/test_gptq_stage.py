@@ -20,9 +20,9 @@ from tests.compiler.calibration.observing_hooks import observe, write_statistics
 from tests.compiler.parity import reference
 from tests.compiler.quantized_checkpoints import pack_quantized, quantized_tensors, write
 from tests.compiler.resolving import parameters_of
+from tests.compiler.staged_weights import imported, quantized
+from tests.compiler.staged_weights import stored as stored_in
 from tests.compiler.test_quantized_checkpoints import config_of, packed_config
-from tests.compiler.test_stages_weights import imported, quantized
-from tests.compiler.test_stages_weights import stored as stored_in
 from tests.compiler.tiny_llama import TINY_LLAMA
 from tests.compiler.tiny_models import Array
 from tests.compiler.windowed_cases import WINDOWED
