@@ -88,6 +88,17 @@ def test_trials_become_records_that_say_where_they_were_made(tuned: World) -> No
     assert platform["records"] == len(found)
 
 
+def test_builds_of_a_tuner_are_in_the_history(tuned: World) -> None:
+    builds = json.loads(tuned.mlcbuild("log", "--output=json").out)
+    assert {tuple(build["arguments"]) for build in builds} == {("tune", "//:a", "--output=json")}
+    assert {build["exit_code"] for build in builds} == {0}
+    actions = tuned.mlcbuild("log", "what-ran", "--output=json")
+    ran = [action["mnemonic"] for action in json.loads(actions.out)["actions"]]
+    assert ran.count("TuneKernel") == 4
+    assert tuned.mlcbuild("log", "--target", "//:a").out.splitlines()[1].split()[0] == "1"
+    assert tuned.mlcbuild("show", "//:a", "--build=1").code == 0
+
+
 def test_nothing_is_measured_twice_nor_for_another_model_of_the_shapes(tuned: World, tmp_path: Path) -> None:
     before = set(_records(tuned))
     other = shutil.copytree(tuned.cache, tmp_path / "cache", symlinks=True)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from mlcbuild.cli.arguments.options import RECORD_DIRECTORY, GlobalOptions
+from mlcbuild.cli.build.build_recorder import BuildRecorder
 from mlcbuild.cli.build.failed_start import remember_failed_start
 from mlcbuild.cli.build.listeners import Listeners, reason_of
 from mlcbuild.cli.build.no_op_check import without_credentials
 from mlcbuild.cli.build.request import BuildRequest
 from mlcbuild.cli.console.remote_summary import RemoteSummary
 from mlcbuild.cli.exit_codes import ExitCode
-from mlcbuild.cli.log.recording import write_record
 from mlcbuild.cli.output.atomic_file import write_json_atomically
 from mlcbuild.cli.reports.build_report import BuildReport
 from mlcbuild.cli.reports.event_log import EventLog
@@ -24,19 +24,9 @@ from mlcbuild.cli.reports.profile import Phase, Profile
 from mlcbuild.cli.settings.history import HistoryLimits
 from mlcbuild.cli.test.results import TestOutcome, TestStatus
 from mlcbuild.cli.workspace.opening import OpenWorkspace
-from mlcbuild.engine.build_events import (
-    ActionFinished,
-    BuildEvent,
-    BuildFinished,
-    BuildStarted,
-    Notice,
-    TargetFinished,
-    TargetSkipped,
-)
+from mlcbuild.engine.build_events import BuildEvent, BuildStarted
 from mlcbuild.errors import UsageError
 from mlcbuild.workspace.loader import LoadedWorkspace
-
-_RECORDED = TargetSkipped | BuildStarted | ActionFinished | Notice | TargetFinished | BuildFinished
 
 
 class Reporting:
@@ -65,7 +55,7 @@ class Reporting:
         self._build_began = 0.0
         self._events: EventLog | None = None
         self._collector = BuildCollector() if request.ci.wanted(options.environment) else None
-        self._recorded: list[BuildEvent] = []
+        self._recorder = BuildRecorder(arguments=options.arguments, began=self._began)
         self._records: Path | None = None
         self._limits = HistoryLimits()
         self._root: Path | None = None  # of the workspace, once it is open
@@ -74,7 +64,8 @@ class Reporting:
         """Add what listens to the build; `note` is told of an event log that cannot be written."""
         listeners.add("the build report", self._report)
         listeners.add("the profile", self._profile)
-        listeners.add("the record of the build", self._record)
+        listeners.add("the record of the build", self._recorder)
+        listeners.add("the time of the build", self._note_began)
         if self._collector:
             listeners.add("the reports for CI", self._collector)
         if self._request.events:
@@ -164,15 +155,13 @@ class Reporting:
             errors += request.ci.write(build, root=self._root, environment=self._options.environment)
         return errors
 
-    def _record(self, event: BuildEvent) -> None:
-        if isinstance(event, _RECORDED):
-            self._recorded.append(event)
+    def _note_began(self, event: BuildEvent) -> None:
         if isinstance(event, BuildStarted):
             self._build_began = self._options.elapsed() - event.time
 
     def _write_record(self, code: ExitCode, failure: BaseException | None) -> None:
-        """Write the build's record for `mlcbuild log`. A full disk loses the record and nothing else."""
-        if failure is not None and not any(isinstance(event, BuildStarted) for event in self._recorded):
+        """Write the build's record for `mlcbuild log`."""
+        if failure is not None and not self._recorder.started:
             remember_failed_start(
                 failure,
                 code,
@@ -182,15 +171,7 @@ class Reporting:
                 patterns=self._request.patterns,
             )
         elif self._records is not None:
-            with suppress(OSError):
-                write_record(
-                    self._records,
-                    self._recorded,
-                    began=self._began,
-                    arguments=[without_credentials(argument) for argument in self._options.arguments],
-                    exit_code=int(code),
-                    limits=self._limits,
-                )
+            self._recorder.write(self._records, int(code), self._limits)
 
 
 def _written(path: Path, document: object) -> list[str]:

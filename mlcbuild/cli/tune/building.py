@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mlcbuild.cache.digest import Digest
+from mlcbuild.cli.arguments.options import RECORD_DIRECTORY
+from mlcbuild.cli.build.build_recorder import BuildRecorder
+from mlcbuild.cli.build.ending import BuildEnding
 from mlcbuild.cli.build.interruption import hearing_ctrl_c, interrupting
 from mlcbuild.cli.build.parts import BuildParts, build_parts
+from mlcbuild.cli.exit_codes import ExitCode
+from mlcbuild.cli.output.errors import code_of
 from mlcbuild.cli.settings.execution import ResolvedExecution
+from mlcbuild.cli.settings.history import HistoryLimits
 from mlcbuild.cli.settings.remote import ResolvedRemote
 from mlcbuild.cli.tune.plan import Trial, TunableKernel
 from mlcbuild.cli.workspace.opening import OpenWorkspace
@@ -37,7 +45,10 @@ _LABEL = "tune"
 
 @dataclass(frozen=True, kw_only=True)
 class TuneBuilder:
-    """How `tune` builds: as `build` does with the same options. `say` is called with notes for people."""
+    """How `tune` builds: as `build` does with the same options. `say` is called with notes for people.
+
+    Each build has a record, as those of `build` have: `arguments` are the command line, and `limits` those of records.
+    """
 
     workspace: OpenWorkspace
     analysis: Analysis
@@ -45,6 +56,8 @@ class TuneBuilder:
     remote: ResolvedRemote | None
     disk_cache: Path | None
     jobs: int | None
+    arguments: tuple[str, ...]
+    limits: HistoryLimits
     say: Callable[[str], object] = field(compare=False)
 
     def tunable(self, libraries: Sequence[TunedLibrary]) -> tuple[TunableKernel, ...]:
@@ -52,8 +65,9 @@ class TuneBuilder:
         far."""
         wanted = [DiscoveredArtifacts(action=each.partition.identifier, group=CANDIDATES) for each in libraries]
         finished = _Finished()
-        with self._parts(with_listings(self.analysis.actions, libraries), [finished]) as parts:
-            result = self._build(parts, with_listings(self.analysis.actions, libraries), wanted)
+        whole = with_listings(self.analysis.actions, libraries)
+        with self._opened(whole, [finished]) as opened:
+            parts, result = opened.parts, self._build(opened, whole, wanted)
             if (error := result.error()) is not None:
                 raise error
             found: dict[str, TunableKernel] = {}
@@ -102,12 +116,12 @@ class TuneBuilder:
             of_measurement[tune.identifier] = trial
             of_candidate |= {action.identifier: trial for action in candidate.actions}
             wanted.append(tune.output(tune.outputs[0]))
-        opened: list[BuildParts] = []
+        building: list[BuildParts] = []
 
         def hear(event: BuildEvent) -> None:
             if not isinstance(event, ActionFinished):
                 return
-            (parts,) = opened
+            (parts,) = building
             if event.identifier in of_measurement and event.output_files:
                 data = _bytes(parts, event.output_files[0].digest)
                 measured(of_measurement[event.identifier], forms.from_json(data))
@@ -122,9 +136,9 @@ class TuneBuilder:
                 measured(trial, [failure])
 
         whole = [*self.analysis.actions, *actions.values()]
-        with self._parts(whole, [hear]) as parts:
-            opened.append(parts)
-            return self._build(parts, whole, wanted)
+        with self._opened(whole, [hear]) as opened:
+            building.append(opened.parts)
+            return self._build(opened, whole, wanted, answers={*of_candidate, *of_measurement})
 
     def candidate_libraries(self, trials: Sequence[Trial]) -> dict[tuple[str, int], bytes]:
         """The libraries of candidates that compile, by kernel and number; the number 0 is the default."""
@@ -139,8 +153,8 @@ class TuneBuilder:
                     wanted.append(candidate.library)
         finished = _Finished()
         whole = [*self.analysis.actions, *actions.values()]
-        with self._parts(whole, [finished]) as parts:
-            result = self._build(parts, whole, wanted)
+        with self._opened(whole, [finished]) as opened:
+            parts, result = opened.parts, self._build(opened, whole, wanted)
             found = {
                 place: _bytes(parts, files.output_files[0].digest)
                 for identifier, place in places.items()
@@ -150,8 +164,12 @@ class TuneBuilder:
             raise error
         return found
 
-    def _parts(self, actions: Sequence[Action], listeners: Sequence[Callable[[BuildEvent], object]]) -> Any:
-        return build_parts(
+    @contextmanager
+    def _opened(
+        self, actions: Sequence[Action], listeners: Sequence[Callable[[BuildEvent], object]]
+    ) -> Iterator[_OpenBuild]:
+        recorder, ending = BuildRecorder(arguments=self.arguments, began=time.time()), BuildEnding()
+        with build_parts(
             self.workspace,
             actions,
             jobs=self.jobs,
@@ -161,14 +179,32 @@ class TuneBuilder:
             recache=False,
             disk_cache=self.disk_cache,
             remote=self.remote,
-            listeners=listeners,
+            listeners=[recorder, ending, *listeners],
             say=self.say,
-        )
+        ) as parts:
+            yield _OpenBuild(parts=parts, recorder=recorder, ending=ending)
 
-    def _build(self, parts: BuildParts, actions: Sequence[Action], wanted: Sequence[Artifact]) -> BuildResult:
+    def _build(
+        self,
+        opened: _OpenBuild,
+        actions: Sequence[Action],
+        wanted: Sequence[Artifact],
+        *,
+        answers: Collection[str] = frozenset(),
+    ) -> BuildResult:
+        """Build, and write the record. `answers` are actions whose failure is no failure of the build."""
         target = RequestedTarget(label=_LABEL, directory=_LABEL, outputs=(), builds=tuple(wanted))
-        with hearing_ctrl_c(), interrupting(parts.driver.interrupt):
-            return parts.driver.build(actions, [target])
+        driver, code = opened.parts.driver, ExitCode.INTERNAL
+        try:
+            with hearing_ctrl_c(), interrupting(driver.interrupt):
+                result = driver.build(actions, [target])
+            code = opened.ending.exit_code(result, answers=answers)
+            return result
+        except BaseException as error:
+            code = code_of(error)
+            raise
+        finally:
+            opened.recorder.write(self.workspace.state_directory / RECORD_DIRECTORY, int(code), self.limits)
 
 
 def candidates_of(trial: Trial) -> tuple[Candidate, Candidate]:
@@ -179,6 +215,15 @@ def candidates_of(trial: Trial) -> tuple[Candidate, Candidate]:
         library.candidate(kernel.name, tuned, number=trial.number),
         library.candidate(kernel.name, None, number=0),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OpenBuild:
+    """The parts of one build, and what listens to it for its record."""
+
+    parts: BuildParts
+    recorder: BuildRecorder
+    ending: BuildEnding
 
 
 class _Finished:

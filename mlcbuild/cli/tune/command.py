@@ -12,6 +12,7 @@ from mlcbuild.cli.build.request import BuildRequest
 from mlcbuild.cli.output.slow_progress import SlowProgress, slow_progress
 from mlcbuild.cli.output.terminal import OutputFormat
 from mlcbuild.cli.settings.execution import resolve_execution
+from mlcbuild.cli.settings.history import history_limits
 from mlcbuild.cli.settings.remote import resolve_remote
 from mlcbuild.cli.tune.building import TuneBuilder
 from mlcbuild.cli.tune.device_lock import measuring_here
@@ -89,6 +90,8 @@ def open_tuning(request: TuneRequest, options: GlobalOptions, progress: SlowProg
         remote=remote,
         disk_cache=request.build.disk_cache,
         jobs=request.build.jobs,
+        arguments=options.arguments,
+        limits=history_limits(options.environment),
         say=options.note,
     )
     store = RecordStore.of(request.build.disk_cache)
