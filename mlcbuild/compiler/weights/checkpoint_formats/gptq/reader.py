@@ -15,7 +15,7 @@ import numpy as np
 
 from mlcbuild.compiler.weights.bit_packing import WORD_BITS, unpacked
 from mlcbuild.compiler.weights.checkpoint_formats.gptq.format import BITS, FORMAT, GptqConfiguration
-from mlcbuild.compiler.weights.integers import IntegerMatrix, restored_columns
+from mlcbuild.compiler.weights.grouped_tensor import GroupedTensor
 from mlcbuild.compiler.weights.quantized_source import (
     FormatReader,
     are_neighbours,
@@ -32,28 +32,12 @@ _GROUPS = "g_idx"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class GptqTensor:
-    """A `QuantizedTensor`. `group_of` has the group of each input; `groups` is None where they are not neighbours."""
+class GptqTensor(GroupedTensor):
+    """A tensor of the form. `zero_offset` is what zero points are stored less."""
 
-    source: WeightSource
-    module: str
-    description: TensorDescription
-    parts: tuple[str, ...]
-    bits: int
     zero_offset: int
-    group_of: Array
-    groups: int | None
 
-    def restored(self, rows: Rows | None) -> Array:
-        codes, zeros, scales = self._parts(rows)
-        return restored_columns(codes, zeros, scales, self.description.dtype, self.group_of)
-
-    def integers(self, rows: Rows | None) -> IntegerMatrix:
-        codes, zeros, scales = self._parts(rows)
-        return IntegerMatrix(codes=codes, zeros=zeros, scales=scales, scale_dtype=self.description.dtype)
-
-    def _parts(self, rows: Rows | None) -> tuple[Array, Array, Array]:
-        """Codes (out, in), zeros and scales (out, groups)."""
+    def read(self, rows: Rows | None) -> tuple[Array, Array, Array]:
         words, zero_words, scales = (self.source.read(f"{self.module}.{name}").data for name in _NEEDED)
         outputs, inputs = self.description.shape
         begin, end = rows or (0, outputs)

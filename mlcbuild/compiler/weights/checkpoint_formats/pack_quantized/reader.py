@@ -16,7 +16,7 @@ import numpy as np
 
 from mlcbuild.compiler.weights.bit_packing import WORD_BITS, unpacked
 from mlcbuild.compiler.weights.checkpoint_formats.pack_quantized.format import FORMAT, PackQuantizedConfiguration
-from mlcbuild.compiler.weights.integers import IntegerMatrix, restored_columns
+from mlcbuild.compiler.weights.grouped_tensor import GroupedTensor
 from mlcbuild.compiler.weights.quantized_source import (
     FormatReader,
     are_neighbours,
@@ -38,27 +38,10 @@ _ZEROS, _GROUPS = "weight_zero_point", "weight_g_idx"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PackedTensor:
-    """A `QuantizedTensor`. `group_of` has the group of each input; `groups` is None where they are not neighbours."""
+class PackedTensor(GroupedTensor):
+    """A tensor of the form."""
 
-    source: WeightSource
-    module: str
-    description: TensorDescription
-    parts: tuple[str, ...]
-    bits: int
-    group_of: Array
-    groups: int | None
-
-    def restored(self, rows: Rows | None) -> Array:
-        codes, zeros, scales = self._parts(rows)
-        return restored_columns(codes, zeros, scales, self.description.dtype, self.group_of)
-
-    def integers(self, rows: Rows | None) -> IntegerMatrix:
-        codes, zeros, scales = self._parts(rows)
-        return IntegerMatrix(codes=codes, zeros=zeros, scales=scales, scale_dtype=self.description.dtype)
-
-    def _parts(self, rows: Rows | None) -> tuple[Array, Array, Array]:
-        """Codes (out, in), zeros and scales (out, groups)."""
+    def read(self, rows: Rows | None) -> tuple[Array, Array, Array]:
         outputs, inputs = self.description.shape
         begin, end = rows or (0, outputs)
         words = self.source.read(f"{self.module}.weight_packed", rows).data
