@@ -284,6 +284,14 @@ def method_of(context: RuleContext, names: Sequence[str]) -> CalibrationMethod |
         (scheme.name for scheme in quantizing if not any(each.is_default(scheme) for each in methods().values())),
         "+".join(names),
     )
+    if fitting:
+        named_ones = " or ".join(f'"{each.name}"' for each in fitting)
+        context.report(
+            f"no method calibrates {quantization} unless it is named",
+            attribute="calibration",
+            advice=(f"write calibration_method = {named_ones}, or leave `calibration` out",),
+        )
+        return None
     calibrated = [
         name for name in schemes.NAMES if any(not each.refusal(schemes.scheme(name)) for each in methods().values())
     ]

@@ -38,6 +38,10 @@ _WEIGHTS = "".join(
     f'\n[[quantized_weights]]\nname = "{scheme}"\nmodel = ":tiny"\nquantization = "{scheme}"\ncalibration = ":text"\n'
     for scheme in ("q4f16_1", "q4f32_1")
 )
+_GPTQ = (
+    '\n[[quantized_weights]]\nname = "gptq"\nmodel = ":tiny"\nquantization = "q4f16_1"\n'
+    'calibration = ":text"\ncalibration_method = "gptq"\n'
+)
 
 
 def test_schemes_and_methods_share_what_is_observed(observed: World) -> None:
@@ -48,17 +52,22 @@ def test_schemes_and_methods_share_what_is_observed(observed: World) -> None:
 
 
 def test_two_workers_make_the_bytes_of_one(observed: World, tmp_path: Path, kernel_cache: KernelCache) -> None:
-    write_targets(observed, STATISTICS, _WEIGHTS)
-    assert observed.build(":statistics", ":q4f16_1").code == 0
+    targets = (":statistics", ":q4f16_1", ":gptq")
+    write_targets(observed, STATISTICS, _WEIGHTS, _GPTQ)
+    assert observed.build(*targets).code == 0
     other = World(tmp_path, name="elsewhere")
     write_model(other)
-    write_targets(other, STATISTICS, _WEIGHTS)
+    write_targets(other, STATISTICS, _WEIGHTS, _GPTQ)
     kernel_cache.lend(other.cache)
-    done = other.mlcbuild("build", "--jobs", "2", ":statistics", ":q4f16_1")
+    done = other.mlcbuild("build", "--jobs", "2", *targets)
     assert done.code == 0, done.err
     assert statistics_in(other.output("statistics")) == statistics_in(observed.output("statistics"))
-    shards = [(world.output("q4f16_1") / "params_shard_0.bin").read_bytes() for world in (observed, other)]
-    assert shards[0] == shards[1]
+    awq, gptq = (
+        [(world.output(name) / "params_shard_0.bin").read_bytes() for world in (observed, other)]
+        for name in ("q4f16_1", "gptq")
+    )
+    assert (awq[0], gptq[0]) == (awq[1], gptq[1])
+    assert awq[0] != gptq[0]
 
 
 def test_a_sample_that_is_added_reruns_its_shard_and_the_merge(observed: World) -> None:

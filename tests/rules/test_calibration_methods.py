@@ -162,3 +162,11 @@ def test_packages_are_calibrated_as_weights_are(tmp_path: Path, rule: str) -> No
     workspace = model_workspace(tmp_path, _TEXT + package, **{"models/text.txt": "a text"})
     searching = action(analysed(workspace, "//models:p"), "PlanSearch")
     assert searching.identifier == "//models:p PlanSearch"
+
+
+def test_methods_that_have_to_be_named_are_told(tmp_path: Path) -> None:
+    with pytest.raises(WorkspaceErrors) as caught:
+        _discovered(tmp_path, 'calibration = ":text"', quantization="e5m2_e5m2_f16")
+    (error,) = caught.value.errors
+    assert error.message.startswith("no method calibrates e5m2_e5m2_f16 unless it is named")
+    assert error.advice == ('write calibration_method = "smoothquant", or leave `calibration` out',)
