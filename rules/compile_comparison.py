@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -69,7 +68,7 @@ def implement(context: RuleContext) -> Providers:
             "models": models,
             "rounds": target.integer("rounds"),
             "seconds": target.number("seconds"),
-            "threads": target.integer("threads") or len(os.sched_getaffinity(0)),
+            "threads": target.integer("threads"),
         },
         plugins=plugins,
         toolchains=("machine:here", "python"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mlcbuild.compiler.environments.programs import measure_model
 from mlcbuild.compiler.stages.measure_models import run
 
 ENVIRONMENT = Path(np.__file__).parents[1]
@@ -24,6 +26,8 @@ RUNTIMES = {
     "large": "import numpy\n    held = numpy.ones(200 << 20, dtype='u1')\n"
     "    return lambda given: {'y': given['x'] * (2 * held[0])}",
     "elsewhere": "return lambda given: {'z': given['x'] * 2}",
+    "no number": "return lambda given: {'y': given['x'] * 2 + float('nan')}",
+    "slow": "import time\n    return lambda given: time.sleep(0.02) or {'y': given['x'] * 2}",
     "small": "return lambda given: {'y': given['x'][:1] * 2}",
 }
 
@@ -93,14 +97,51 @@ def test_the_memory_is_that_of_the_model_alone(tmp_path: Path, monkeypatch: pyte
 
 def test_models_that_do_not_cost_the_others_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    names = ("refuses", "crashes", "small", "elsewhere", "twice")
-    refuses, crashes, small, elsewhere, twice = measured(tmp_path, *names)
+    names = ("refuses", "crashes", "small", "elsewhere", "no number", "twice")
+    refuses, crashes, small, elsewhere, no_number, twice = measured(tmp_path, *names)
     assert refuses["failure"] == "measure_model: ValueError: not this model"
     assert crashes["failure"] == "measure_model crashed with SIGSEGV in its Python environment"
     assert small["cases"][0]["error"] == 0, "there is one alone"
     assert small["cases"][1]["failure"] == "ValueError: y has the shape (1, 3), which should be (4, 3)"
     assert elsewhere["cases"][0]["failure"] == "ValueError: the runtime returns z, and not the output y"
+    assert no_number["cases"][1]["failure"] == "ValueError: 12 of 12 values of y are no numbers"
     assert [case["error"] for case in twice["cases"]] == [0, 0]
+
+
+def test_a_slow_model_is_called_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (slow,) = measured(tmp_path, "slow")
+    assert all(2 <= case["calls"] <= 4 for case in slow["cases"]), "one or two in each round: it takes the time of two"
+
+
+@pytest.mark.parametrize(
+    ("made", "expected", "distance"),
+    [
+        (np.array([0], "u1"), np.array([1], "u1"), 1),
+        (np.array([True, False]), np.array([True, True]), 1),
+        (np.array([np.inf, 1]), np.array([np.inf, 3]), 2),
+        (np.array([np.nan, 1]), np.array([np.nan, 1]), 0),
+        (np.array([]), np.array([]), 0),
+        (np.array([16777217], "i8"), np.array([16777216], "i8"), 1),
+    ],
+    ids=["unsigned", "truth", "infinity", "no number", "nothing", "whole numbers"],
+)
+def test_distances_are_those_of_float64(made: Any, expected: Any, distance: float) -> None:
+    assert measure_model._distance("y", made, expected) == distance
+
+
+def test_numbers_where_there_ought_to_be_none_are_no_result() -> None:
+    with pytest.raises(ValueError, match="y has numbers where float64 has infinity or none"):
+        measure_model._distance("y", np.array([1.0]), np.array([np.inf]))
+
+
+def test_threads_are_those_of_the_process_where_none_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    cases = tmp_path / "cases"
+    cases.mkdir()
+    (cases / "cases.json").write_text(json.dumps({"inputs": [], "outputs": [], "sizes": []}))
+    run(cases=cases, measured=tmp_path / "measured.json", models=[], rounds=1, seconds=0.01, threads=0)
+    assert json.loads((tmp_path / "measured.json").read_text())["threads"] == len(os.sched_getaffinity(0))
 
 
 def test_a_module_that_is_no_runtime_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
 import time
@@ -11,7 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mlcbuild.cli.arguments.options import GlobalOptions
+from mlcbuild.cli.arguments.options import STATE_DIRECTORY, GlobalOptions
+from mlcbuild.cli.build.no_op_check import current_build
 from mlcbuild.cli.build.request import BuildOutcome, BuildRequest
 from mlcbuild.cli.build.session import run_build
 from mlcbuild.cli.cache.maintenance import store_root
@@ -51,6 +53,9 @@ def compare(label: str, request: BuildRequest, given: CompareOptions, options: G
             what = f"is a {rules[0]}" if len(rules) == 1 else f"matches {len(rules)} targets"
             raise UsageError(f"{label} {what}", advice=(f"name one {_RULE}",))
 
+    for path in (given.svg, given.markdown):
+        if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK)):
+            raise LocalEnvironmentError(f"{path} cannot be written")
     quiet = replace(request, quiet_if_current=True)
     # Nobody else who measures here may do so meanwhile.
     with (
@@ -71,7 +76,12 @@ def compare(label: str, request: BuildRequest, given: CompareOptions, options: G
             if again.exit_code is not ExitCode.OK:
                 return again.exit_code
         compiled = _seconds_of_runs(events)
-        cached = {each: _seconds_of_no_op(_request_for((each,), quiet, outcome), options) for each in labels}
+        cached = {}
+        for each in labels:
+            taken = _seconds_of_no_op(_request_for((each,), quiet, outcome), options)
+            if isinstance(taken, ExitCode):
+                return taken
+            cached[each] = taken
     (target,) = outcome.analysis.requested
     comparison = read_comparison(
         document,
@@ -110,8 +120,11 @@ def _print(comparison: Comparison, options: GlobalOptions) -> None:
         print(style.bold(head))
         for row in rows:
             print(row)
-    for line in failures_of(comparison):
+    failed = list(failures_of(comparison))
+    for line in failed:
         print(f"\ndid not run: {line}")
+    if failed:
+        options.note(f"to measure again: mlcbuild build --recache {comparison.label}")
 
 
 def _seconds_of_runs(events: Path) -> dict[str, float]:
@@ -125,9 +138,13 @@ def _seconds_of_runs(events: Path) -> dict[str, float]:
     return found
 
 
-def _seconds_of_no_op(request: BuildRequest, options: GlobalOptions) -> float:
-    began = time.perf_counter()
-    run_build(request, options)
+def _seconds_of_no_op(request: BuildRequest, options: GlobalOptions) -> float | ExitCode:
+    """Those of a build after one of the same target, or the exit code of one that does not come to its end."""
+    for _ in range(2):
+        began = time.perf_counter()
+        current = current_build(request.text(options), directory=options.directory, state_directory=STATE_DIRECTORY)
+        if current is None and (outcome := run_build(request, options)).exit_code is not ExitCode.OK:
+            return outcome.exit_code
     return time.perf_counter() - began
 
 

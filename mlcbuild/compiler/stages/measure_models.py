@@ -10,6 +10,7 @@ takes too long is told in `measured`, and costs the others nothing.
 from __future__ import annotations
 
 import json
+import os
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -34,7 +35,9 @@ def run(
     **arguments: Any,
 ) -> None:
     """`models` has an object for each model, in the order of their numbers: the number of its `environment`, `options`
-    of its runtime, and what `measured` says of it unchanged. `seconds` are those of one case of one round."""
+    of its runtime, and what `measured` says of it unchanged. `seconds` are those of one case of one round. `threads` 0
+    is one for each core that this process may use."""
+    threads = threads or len(os.sched_getaffinity(0))
     sizes = json.loads((cases / "cases.json").read_text(encoding="utf-8"))["sizes"]
     found: list[list[dict[str, Any]]] = [[] for _ in models]
     failures: dict[int, str] = {}

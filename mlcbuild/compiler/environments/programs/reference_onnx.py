@@ -21,6 +21,9 @@ def run(*, model: Path, cases: Path, dimension: str, sizes: Sequence[int], seed:
     taken = onnx.load(model)
     weights = {each.name for each in taken.graph.initializer}
     inputs = [each for each in taken.graph.input if each.name not in weights]
+    for each in inputs:
+        if any(not (size.dim_param or size.dim_value) for size in each.type.tensor_type.shape.dim):
+            raise SystemExit(f"the input {each.name} of the model has an open size without a name: export it with one")
     open_names = {size.dim_param for each in inputs for size in each.type.tensor_type.shape.dim if size.dim_param}
     if unknown := sorted(open_names - {dimension}):
         raise SystemExit(f"the model has sizes that nothing names: {', '.join(unknown)}: give them in its onnx_model")
