@@ -58,8 +58,9 @@ def run(*, exported: Path, library: Path, constants: Path, level: str, threads: 
     try:
         aoti_compile_and_package(program, package_path=str(packed), inductor_configs=options)
     except Exception as error:
-        lines = [line for line in str(error).splitlines() if "error" in line.lower()] or str(error).splitlines()
-        raise SystemExit(f"torch {torch.__version__} cannot compile the model: {lines[0].strip()}") from None
+        told = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        first = next((line for line in told if "error" in line.lower()), told[0])
+        raise SystemExit(f"torch {torch.__version__} cannot compile the model: {first}") from None
     _repack(packed, made, str(Path.cwd()).encode())
 
 

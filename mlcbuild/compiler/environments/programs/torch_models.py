@@ -53,9 +53,12 @@ def check_weights(*, weights: tuple[Path, ...], description: Path, checked: Path
     found: dict[str, Any] = {}
     for file in weights:
         try:
-            found |= _read(file)
+            read = _read(file)
         except Exception as error:
             raise SystemExit(f"{file.name} is no safetensors file: {_first_line(error)}") from None
+        if twice := sorted(found.keys() & read.keys()):
+            raise SystemExit(f"{file.name} has {twice[0]}, which a file before it has as well")
+        found |= read
     problems = [f"{name} is missing" for name in sorted(wanted.keys() - found.keys())]
     problems += [f"the model has no {name}" for name in sorted(found.keys() - wanted.keys())]
     for name in sorted(wanted.keys() & found.keys()):
