@@ -139,10 +139,13 @@ COMMAND = Rule(
                 name="cache",
                 kind=AttributeKind.CHOICE,
                 allowed=tuple(policy.value for policy in CachePolicy),
+                meant=(("remote", 'remote caches keep "all", which is the default, and "non-reproducible"'),),
                 default=CachePolicy.ALL.value,
-                doc='"non-reproducible" for a program whose bytes differ from run to run, where each run is as good as '
-                'another; "remade" for large folders, which each machine that needs them makes again; "local" for what '
-                'is true here only; "none" for a measurement, which every build repeats.',
+                doc='Which caches keep the result: "all", this machine\'s and remote ones; "non-reproducible", these '
+                "too, for a program whose bytes differ from run to run, where each run is as good as another; "
+                '"remade", these too, for large folders, whose files each machine that needs them makes again, as '
+                'remote caches have their digests alone; "local", for what is true here only; "none", for a '
+                "measurement, which every build repeats.",
             ),
         ),
         provides=("files", "executable"),

@@ -72,6 +72,7 @@ class Attribute:
     mandatory: bool = False
     default: AttributeValue | None = None
     allowed: tuple[str, ...] = ()  # the known values of a CHOICE, or of each item of a STRING_LIST
+    meant: tuple[tuple[str, str], ...] = ()  # words that a CHOICE has not → what is said to who writes them
     by_pattern: bool = False  # a CHOICE may be a table of such values by patterns of names, with the key "default"
     file_suffix: str = ""  # a CHOICE with this ending is a PATH instead; "": none is
     provides: tuple[str, ...] = ()  # a label's target must provide one of these (`RuleSchema.provides`); empty: any
@@ -100,6 +101,8 @@ class Attribute:
             raise ValueError(f"attribute {self.name!r} is a choice of nothing: `allowed` is empty")
         if self.allowed and self.kind not in (AttributeKind.CHOICE, AttributeKind.STRING_LIST):
             raise ValueError(f"attribute {self.name!r}: `allowed` is for choices and lists of strings")
+        if self.meant and (self.kind is not kinds.CHOICE or set(dict(self.meant)).intersection(self.allowed)):
+            raise ValueError(f"attribute {self.name!r}: `meant` is for words that a choice does not have")
         if (self.by_pattern or self.file_suffix) and self.kind is not AttributeKind.CHOICE:
             raise ValueError(f"attribute {self.name!r}: `by_pattern` and `file_suffix` are for choices")
         if (self.provides or self.rules or self.allow_files) and not self.is_label:

@@ -97,9 +97,10 @@ class ValueReader:
             return None
         return value
 
-    def unknown(self, what: str, value: str, known: tuple[str, ...], origin: Origin) -> None:
-        """Add an error for an unknown value."""
-        self.errors.add(f'unknown {what} "{value}" in {self.owner}', origin, known_values(value, known))
+    def unknown(self, what: str, value: str, known: tuple[str, ...], origin: Origin, *, meant: str = "") -> None:
+        """Add an error for an unknown value. `meant` says what it may have meant, in place of the word most like it."""
+        told = f"known: {', '.join(known)}        {meant}" if meant else known_values(value, known)
+        self.errors.add(f'unknown {what} "{value}" in {self.owner}', origin, told)
 
     def wrong_type(self, attribute: Attribute, raw: Any, origin: Origin, *, wanted: str = "") -> None:
         """Add an error for a value of the wrong type."""
@@ -113,7 +114,7 @@ class ValueReader:
             return self._path(attribute, raw, origin)
         value: str | None = self._of_type(attribute, raw, origin, str)
         if value is not None and value not in attribute.allowed:
-            self.unknown(attribute.name, value, attribute.allowed, origin)
+            self.unknown(attribute.name, value, attribute.allowed, origin, meant=dict(attribute.meant).get(value, ""))
             return None
         return value
 
