@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from mlcbuild.engine.action import DerivedArtifact
-from mlcbuild.rules.environments import ENVIRONMENT, environment_stage, environment_with
+from mlcbuild.rules.environments import ENVIRONMENT, EnvironmentInfo, environment_stage, environment_with
+from mlcbuild.rules.exported_layer import ExportedLayerInfo
 from mlcbuild.rules.providers import FilesInfo, Provider
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
@@ -28,7 +29,7 @@ MODEL = Attribute(name="model", kind=AttributeKind.LABEL, mandatory=True, provid
 def implement(context: RuleContext) -> Providers:
     target = context.target
     environment = environment_with(context, "onnx")
-    source = context.files(target.label_of("source"))
+    source = _source(context, environment)
     named = [path for path, _ in source.files if path.endswith(".onnx")]
     has_folder = any(not path or path.endswith("/") for path, _ in source.files)  # What is in one is not known yet.
     if len(named) != 1 and not (has_folder and not named):
@@ -57,6 +58,23 @@ def implement(context: RuleContext) -> Providers:
     return (FilesInfo(files=files), OnnxInfo(model=model))
 
 
+def _source(context: RuleContext, environment: EnvironmentInfo) -> FilesInfo:
+    """The files of `source`; of a layer of one of our models, the file that is written of it."""
+    label = context.target.label_of("source")
+    layer = context.provided(label, ExportedLayerInfo)
+    if layer is None:
+        return context.files(label)
+    written = environment_stage(
+        context,
+        "WriteOnnx",
+        "mlcbuild.compiler.environments.programs.write_onnx:run",
+        environment=environment,
+        inputs={"graph": layer.graph, "weights": layer.weights},
+        outputs={"model": "layer.onnx"},
+    )
+    return FilesInfo(files=(("layer.onnx", written.output("out/layer.onnx")),))
+
+
 ONNX_MODEL = Rule(
     schema=RuleSchema(
         name="onnx_model",
@@ -69,7 +87,8 @@ ONNX_MODEL = Rule(
                 kind=AttributeKind.LABEL,
                 allow_files=True,
                 mandatory=True,
-                doc="The ONNX file, or a folder or target with one. Other files of these hold its weights.",
+                doc="The ONNX file, or a folder or target with one, whose other files hold its weights; or an "
+                "exported_layer.",
             ),
             replace(ENVIRONMENT, doc="The python_environment with onnx, which checks the file."),
             Attribute(

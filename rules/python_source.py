@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mlcbuild.engine.action import JsonValue
+from mlcbuild.rules.exported_layer import ExportedLayerInfo
 from mlcbuild.rules.providers import FilesInfo
 from mlcbuild.rules.rule import RuleContext
 from mlcbuild.workspace.schema import Attribute, AttributeKind
@@ -20,7 +21,7 @@ def source_attributes(*, imports: str, returns: str) -> tuple[Attribute, ...]:
             kind=AttributeKind.LABEL,
             allow_files=True,
             mandatory=True,
-            doc=f"A Python file, which imports {imports} and what else the environment has.",
+            doc=f"A Python file, which imports {imports} and what else the environment has; or an exported_layer.",
         ),
         Attribute(
             name="function", kind=AttributeKind.STRING, default="model", doc=f"A function of it. It returns {returns}"
@@ -29,10 +30,13 @@ def source_attributes(*, imports: str, returns: str) -> tuple[Attribute, ...]:
     )
 
 
-def source_of(context: RuleContext) -> tuple[FilesInfo, Mapping[str, JsonValue]]:
-    """The file, and the parameters `function` and `arguments` of a program that calls it."""
+def source_of(context: RuleContext, of_layer: str) -> tuple[FilesInfo, Mapping[str, JsonValue]]:
+    """The file, of an exported layer the one that is called `of_layer`, and the parameters `function` and `arguments`
+    of a program that calls it."""
     target = context.target
     source = context.files(target.label_of("source"))
+    if context.provided(target.label_of("source"), ExportedLayerInfo) is not None:
+        source = FilesInfo(files=tuple(each for each in source.files if each[0] == of_layer))
     if not source.is_single_file or not source.files[0][0].endswith(".py"):
         raise context.error("source is not one Python file", attribute="source")
     function = target.string("function")

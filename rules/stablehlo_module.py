@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from mlcbuild.engine.action import DerivedArtifact
 from mlcbuild.rules.environments import ENVIRONMENT, EnvironmentInfo, environment_stage, environment_with
+from mlcbuild.rules.exported_layer import JAX_SOURCE
 from mlcbuild.rules.providers import FilesInfo, Provider
 from mlcbuild.rules.python_source import source_attributes, source_of, weights_of
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
@@ -33,7 +34,7 @@ class StableHloInfo(Provider):
 def implement(context: RuleContext) -> Providers:
     target = context.target
     environment = environment_with(context, "jax", "jaxlib", "flatbuffers")
-    source, called = source_of(context)
+    source, called = source_of(context, JAX_SOURCE)
     platforms = tuple(sorted(set(target.strings("platforms") or (PROCESSORS,))))
     for unknown in sorted(set(platforms).difference(PLATFORMS)):
         context.report(

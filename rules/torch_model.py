@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from mlcbuild.engine.action import DerivedArtifact
 from mlcbuild.rules.environments import ENVIRONMENT, environment_stage, environment_with
+from mlcbuild.rules.exported_layer import TORCH_SOURCE
 from mlcbuild.rules.providers import FilesInfo, Provider
 from mlcbuild.rules.python_source import source_attributes, source_of, weights_of
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
@@ -33,7 +34,7 @@ MODEL = Attribute(
 
 def implement(context: RuleContext) -> Providers:
     environment = environment_with(context, "torch", "safetensors")
-    source, called = source_of(context)
+    source, called = source_of(context, TORCH_SOURCE)
     exported = environment_stage(
         context,
         "ExportTorch",

@@ -1,0 +1,82 @@
+"""`layer_error`: how far an exported layer, as a compiler has built it, is from what transformers computes."""
+
+from mlcbuild.engine.action import CachePolicy
+from mlcbuild.rules.compiled_models import CompiledModelInfo
+from mlcbuild.rules.environments import ENVIRONMENT, EnvironmentInfo, environment_stage
+from mlcbuild.rules.providers import FilesInfo
+from mlcbuild.rules.rule import Providers, Rule, RuleContext
+from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
+
+
+def implement(context: RuleContext) -> Providers:
+    built = context.required("build", CompiledModelInfo)
+    told = context.stage(
+        "LayerError",
+        "layers.error:run",
+        inputs={
+            "cases": context.files(context.target.label_of("cases")),
+            "artifact": built.files,
+            "environment": built.environment.folder,
+        },
+        outputs={"report": "error.json"},
+        parameters={"options": dict(built.options)},
+        plugins={"runtime": built.runtime},
+        toolchains=("python",),
+        cache=CachePolicy.LOCAL,
+    )
+    return (FilesInfo(files=(("error.json", told.output("out/error.json")),)),)
+
+
+def call(context: RuleContext) -> Providers:
+    """What jax's own form of a layer computes."""
+    called = environment_stage(
+        context,
+        "CallExported",
+        "layers.call:run",
+        environment=context.required("environment", EnvironmentInfo),
+        inputs={
+            "module": FilesInfo(
+                files=tuple(
+                    each
+                    for each in context.files(context.target.label_of("module")).files
+                    if each[0].endswith(".jaxexp")
+                )
+            ),
+            "weights": FilesInfo(
+                files=tuple(
+                    each
+                    for each in context.files(context.target.label_of("weights")).files
+                    if each[0].endswith(".safetensors")
+                )
+            ),
+            "cases": context.files(context.target.label_of("cases")),
+        },
+        outputs={"report": "error.json"},
+    )
+    return (FilesInfo(files=(("error.json", called.output("out/error.json")),)),)
+
+
+def label(name: str, *, files: bool = False, provides: tuple[str, ...] = ()) -> Attribute:
+    return Attribute(
+        name=name, kind=AttributeKind.LABEL, mandatory=True, allow_files=files, provides=provides, doc="A target."
+    )
+
+
+LAYER_ERROR = Rule(
+    schema=RuleSchema(
+        name="layer_error",
+        doc="An error.",
+        attributes=(label("build", provides=("compiled_model",)), label("cases", files=True)),
+        provides=("files",),
+    ),
+    implementation=implement,
+)
+CALLED = Rule(
+    schema=RuleSchema(
+        name="called",
+        doc="An error of jax's form.",
+        attributes=(ENVIRONMENT, label("module"), label("weights"), label("cases", files=True)),
+        provides=("files",),
+    ),
+    implementation=call,
+)
