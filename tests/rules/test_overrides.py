@@ -78,6 +78,7 @@ def test_no_table_of_a_built_in_rule_takes_any_key(tmp_path: Path) -> None:
         "model.lora_shares",
         "onnx_model.sizes",
         "stablehlo_module.arguments",
+        "tensorrt_engine.sizes",
         "torch_model.arguments",
         "triton_kernel.constexprs",
     ]
