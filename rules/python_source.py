@@ -13,7 +13,7 @@ from mlcbuild.workspace.schema import Attribute, AttributeKind
 _WEIGHTS_ENDING = ".safetensors"
 
 
-def source_attributes(*, imports: str, returns: str) -> tuple[Attribute, ...]:
+def source_attributes(*, imports: str, returns: str, takes_layers: bool = False) -> tuple[Attribute, ...]:
     """`source`, `function` and `arguments`: a file that imports a package, and what its function returns."""
     return (
         Attribute(
@@ -21,7 +21,8 @@ def source_attributes(*, imports: str, returns: str) -> tuple[Attribute, ...]:
             kind=AttributeKind.LABEL,
             allow_files=True,
             mandatory=True,
-            doc=f"A Python file, which imports {imports} and what else the environment has; or an exported_layer.",
+            doc=f"A Python file, which imports {imports} and what else the environment has"
+            f"{'; or an exported_layer' if takes_layers else ''}.",
         ),
         Attribute(
             name="function", kind=AttributeKind.STRING, default="model", doc=f"A function of it. It returns {returns}"
@@ -30,9 +31,9 @@ def source_attributes(*, imports: str, returns: str) -> tuple[Attribute, ...]:
     )
 
 
-def source_of(context: RuleContext, of_layer: str) -> tuple[FilesInfo, Mapping[str, JsonValue]]:
-    """The file, of an exported layer the one that is called `of_layer`, and the parameters `function` and `arguments`
-    of a program that calls it."""
+def source_of(context: RuleContext, of_layer: str = "") -> tuple[FilesInfo, Mapping[str, JsonValue]]:
+    """The file, of an exported layer the one that is called `of_layer`, which is "" for a rule that takes none, and the
+    parameters `function` and `arguments` of a program that calls it."""
     target = context.target
     source = context.files(target.label_of("source"))
     if context.provided(target.label_of("source"), ExportedLayerInfo) is not None:

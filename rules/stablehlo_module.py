@@ -79,6 +79,7 @@ STABLEHLO_MODULE = Rule(
         doc="A function of JAX as StableHLO. Its weights are arguments, so that no weight compiles anything again.",
         attributes=(
             *source_attributes(
+                takes_layers=True,
                 imports="jax",
                 returns="what computes, its weights as a dictionary of shapes and types (jax.ShapeDtypeStruct), which "
                 "are its first argument, and its other arguments' shapes, as a tuple.",

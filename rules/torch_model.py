@@ -67,6 +67,7 @@ TORCH_MODEL = Rule(
         "again. The weights are checked: that they are all that the model has, of its types and shapes, and finite.",
         attributes=(
             *source_attributes(
+                takes_layers=True,
                 imports="torch",
                 returns="a torch.nn.Module and a tuple of example inputs, and, where sizes are to stay open, the "
                 "dynamic_shapes of torch.export as a third.",
