@@ -124,9 +124,10 @@ ROWS = (
         level_run={"built"},
     ),
 )
-IN_CI = ("onnxruntime", "openvino", "iree")
+IN_CI = ("onnxruntime",)
 LICENSE = "License-Expression: Apache-2.0\n"
 VERSIONS = ("1.0", "2.0")
+MARKER = "mlcbuild-version-marker"  # A name that no index has.
 
 
 @pytest.fixture
@@ -139,7 +140,7 @@ def world_with(folder: Path, row: Row, wheels: Path, cache: Cache, *, version: s
     """The compiler's environment also has a small package, of which there are two versions."""
     world = every_compiler_world(folder, row.compiler)
     lock = (world.root / f"{row.lock}.txt").read_text()
-    lines = {each: write_wheel(wheels, "marker", each, {"marker.py": each}, metadata=LICENSE)[1] for each in VERSIONS}
+    lines = {each: write_wheel(wheels, MARKER, each, {"marker.py": each}, metadata=LICENSE)[1] for each in VERSIONS}
     world.write(f"{row.lock}.txt", lock + lines[version])
     found = world.environment.get("PIP_FIND_LINKS", "")
     world.environment |= {
@@ -167,7 +168,8 @@ def test_what_an_edit_runs(row: Row, tmp_path: Path, cache: Cache, monkeypatch: 
     other = world_with(tmp_path / "other", row, wheels, cache)
     done = other.build(*labels)
     assert done.code == 0, done.err
-    assert set(done.actions) == {"remote_hits"}, "no wheel is fetched, and nothing runs"
+    # What two of its actions share is found on the disk the second time.
+    assert done.actions.keys() - {"disk_hits"} == {"remote_hits"}, "no wheel is fetched, and nothing runs"
     place = next((other.output(f"mlp-{row.compiler}")).glob("model.*")).relative_to(other.root)
     assert (other.root / place).read_bytes() == (world.root / place).read_bytes()
 
