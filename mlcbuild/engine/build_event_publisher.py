@@ -124,6 +124,9 @@ class BuildEventPublisher:
             self.executed[identifier] = PathStep(
                 identifier=identifier, mnemonic=action.mnemonic, seconds=own.run_seconds, title=_title(action)
             )
+        environment = environment or own.kind in _ENVIRONMENT_FAILURES
+        if (shared := self._failures.get(report.shared_with)) is not None:
+            environment = shared.environment
         if report.ending is Ending.FAILED and not report.shared_with:
             self._failures[identifier] = ActionFailure(
                 identifier=identifier,
@@ -131,7 +134,7 @@ class BuildEventPublisher:
                 message=message,
                 log=own.log,
                 exit_code=own.exit_code,
-                environment=environment or own.kind in _ENVIRONMENT_FAILURES,
+                environment=environment,
                 timed_out=own.timed_out,
                 has_no_executor=own.kind is OutcomeKind.NO_EXECUTOR,
             )
@@ -147,6 +150,7 @@ class BuildEventPublisher:
             message=message,
             log=own.log,
             exit_code=own.exit_code,
+            environment=environment and report.ending is Ending.FAILED,
             executor=executor,
             node=own.node,
             queued_seconds=own.queued_seconds,

@@ -98,6 +98,7 @@ class ActionFinished:
     message: str = ""  # why it failed or was skipped
     log: bytes = b""  # what it printed
     exit_code: int = 0  # of a tool
+    environment: bool = False  # it failed because of a machine, and not of its inputs
     executor: str = ""  # "" where nothing ran
     node: str = ""  # the machine, where it is not this one
     queued_seconds: float = 0.0  # between its submission to the executor and its start

@@ -94,7 +94,8 @@ class TuneBuilder:
         measured: Callable[[Trial, Sequence[Measurement]], object],
     ) -> BuildResult:
         """Build the candidates and measure them; `measured` is called for each as soon as it is known what came of it,
-        also where it does not compile."""
+        also where it does not compile. Of one that could not be built or measured because of the machine, nothing is
+        known."""
         actions: dict[str, Action] = {}
         wanted: list[Artifact] = []
         of_measurement: dict[str, Trial] = {}
@@ -125,7 +126,7 @@ class TuneBuilder:
             if event.identifier in of_measurement and event.output_files:
                 data = _bytes(parts, event.output_files[0].digest)
                 measured(of_measurement[event.identifier], forms.from_json(data))
-            elif event.identifier in of_candidate and event.status is ActionStatus.FAILED:
+            elif event.identifier in of_candidate and is_candidates_fault(event):
                 trial = of_candidate[event.identifier]
                 failure = Measurement(
                     outcome=forms.NOT_BUILT,
@@ -205,6 +206,11 @@ class TuneBuilder:
             raise
         finally:
             opened.recorder.write(self.workspace.state_directory / RECORD_DIRECTORY, int(code), self.limits)
+
+
+def is_candidates_fault(event: ActionFinished) -> bool:
+    """Whether an action failed because of what it compiles. A full disk or a lack of memory says nothing of that."""
+    return event.status is ActionStatus.FAILED and not event.environment
 
 
 def candidates_of(trial: Trial) -> tuple[Candidate, Candidate]:
