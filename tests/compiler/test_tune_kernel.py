@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from mlcbuild.compiler.backends.cpu.schedule import SCHEDULING
 from mlcbuild.compiler.kernels.building import replace_body, statement
 from mlcbuild.compiler.passes.canonical_kernel import canonicalize
 from mlcbuild.compiler.stages import compile_kernel, link_kernel, list_candidates, schedule_kernel, tune_kernel
-from mlcbuild.errors import StageError
+from mlcbuild.errors import LocalEnvironmentError, StageError
 from mlcbuild.runtime.measuring import timing
 from mlcbuild.runtime.measuring.candidate_list import CandidateList
 from mlcbuild.runtime.measuring.child import measure
@@ -133,6 +135,29 @@ def test_a_library_that_does_not_load_is_told(bench: Bench, untuned: Path, tmp_p
     (found,) = bench.tune(broken, untuned)
     assert found.outcome == "crashed"
     assert found.message
+
+
+def test_no_candidate_is_to_blame_for_what_the_machine_or_the_default_shape_does(
+    bench: Bench, untuned: Path, tmp_path: Path
+) -> None:
+    good = bench.library("good", bench.listed.shapes[1])
+    for_a_gpu, broken = tmp_path / "gpu.so", tmp_path / "broken.so"
+    for_a_gpu.write_bytes(untuned.read_bytes() + struct.pack("<Q", len("cuda")) + b"cuda")
+    broken.write_bytes(untuned.read_bytes()[:1000])
+    with pytest.raises((LocalEnvironmentError, StageError), match=r"CUDA|cannot be measured here"):
+        bench.tune(good, for_a_gpu)
+    with pytest.raises(StageError, match="default shape cannot be measured here: "):
+        bench.tune(good, broken)
+    with pytest.raises(StageError, match="default shape cannot be measured here: it was killed by SIGABRT"):
+        bench.tune(good, bench.library("aborts", body=_calls("abort")))
+    with pytest.raises(StageError, match=r"default shape cannot be measured here: it took more than 2 s"):
+        bench.tune(good, bench.library("pauses", body=_calls("pause")), seconds=2)
+
+
+def test_who_is_killed_for_memory_is_not_recorded(bench: Bench, untuned: Path) -> None:
+    killed = bench.library("killed", body=lambda: T.evaluate(T.call_extern("int32", "raise", int(signal.SIGKILL))))
+    with pytest.raises(LocalEnvironmentError, match="SIGKILL"):
+        bench.tune(killed, untuned)
 
 
 def test_what_comes_after_a_candidate_that_failed_is_measured_all_the_same(bench: Bench, untuned: Path) -> None:

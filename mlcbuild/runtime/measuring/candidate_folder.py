@@ -1,27 +1,29 @@
 """A folder of candidates that goes to a machine with the device, and comes back with records.
 
-`candidates.json` says what is there: for each kernel its list of shapes, the library of each
-candidate and that of the default shape. `measurements.jsonl` has a line for each candidate that was measured: its
-kernel, its number, what came of it. A line is written once it is known, so a measurement that is interrupted goes on
-where it was; half a line counts as none.
+`candidates.json` says what is there: for each kernel its list of shapes, the library of each candidate and that of the
+default shape, with their digests. `measurements.jsonl` has a line for each candidate that was measured: its kernel, its
+number, what came of it. A line is written once it is known, so a measurement that is interrupted goes on where it was;
+half a line counts as none.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mlcbuild.errors import LocalEnvironmentError, UsageError
+from mlcbuild.regular_files import read_regular
 from mlcbuild.runtime.measuring import measurement as forms
 from mlcbuild.runtime.measuring.candidate_list import CandidateList
 from mlcbuild.runtime.measuring.measurement import Measurement
 
-VERSION = 2
+VERSION = 3
 _CONTENTS = "candidates.json"
 _MEASUREMENTS = "measurements.jsonl"
 
@@ -41,17 +43,20 @@ class KernelCandidates:
 
 @dataclass(frozen=True, kw_only=True)
 class FolderContents:
-    """`platform` is the name of what the candidates were compiled for, `tools` what compiled them."""
+    """`platform` is the name of what the candidates were compiled for, `tools` what compiled them. `libraries` has the
+    SHA-256 of each library by its path in the folder."""
 
     platform: str
     tools: str
     kernels: tuple[KernelCandidates, ...]
+    libraries: Mapping[str, str]
 
     def written(self) -> dict[str, Any]:
         return {
             "version": VERSION,
             "platform": self.platform,
             "tools": self.tools,
+            "libraries": dict(self.libraries),
             "kernels": [
                 {
                     "listed": each.listed.written(),
@@ -77,6 +82,7 @@ def read_contents(folder: Path) -> FolderContents:
         return FolderContents(
             platform=str(document["platform"]),
             tools=str(document["tools"]),
+            libraries={str(library): str(digest) for library, digest in document["libraries"].items()},
             kernels=tuple(
                 KernelCandidates(
                     listed=CandidateList.read(each["listed"]),
@@ -92,6 +98,25 @@ def read_contents(folder: Path) -> FolderContents:
             f"{path} cannot be read: {reason}",
             advice=("name a folder that `mlcbuild tune candidates --to DIR` has written",),
         ) from error
+
+
+def digest_of(library: bytes) -> str:
+    """What `FolderContents.libraries` has of a library."""
+    return hashlib.sha256(library).hexdigest()
+
+
+def check_libraries(folder: Path, contents: FolderContents) -> None:
+    """Raises LocalEnvironmentError where a library is missing, or not as it was written: a copy that is not whole says
+    nothing of its candidates."""
+    for library, digest in sorted(contents.libraries.items()):
+        try:
+            reason = "" if digest_of(read_regular(folder / library)) == digest else "it is not as it was written"
+        except OSError as error:
+            reason = error.strerror or str(error)
+        if reason:
+            raise LocalEnvironmentError(
+                f"{folder / library} cannot be measured: {reason}", advice=("copy the folder again",)
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

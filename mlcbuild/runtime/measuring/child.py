@@ -3,6 +3,9 @@
 The process is a fork, so TVM's runtime need not be loaded again; the device is first used in the child. One child
 measures candidates one after the other, so the device is set up and its tensors are made once. After one that fails,
 whatever the reason, another child goes on: nothing is measured where something has gone wrong.
+
+What fails before the first candidate is loaded is the fault of the machine, or of the kernel with its default shape. It
+is no measurement, since it would stand for ever for what the candidate did.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from mlcbuild.errors import LocalEnvironmentError, MlcbuildError, StageError
 from mlcbuild.runtime.devices import CPU, kind_of
 from mlcbuild.runtime.machine import import_tvm
 from mlcbuild.runtime.measuring import measurement as forms
@@ -26,6 +30,8 @@ from mlcbuild.runtime.measuring.measurement import Measurement
 from mlcbuild.runtime.measuring.timing import CandidateTimer
 
 _CHUNK_BYTES = 1 << 16
+_MACHINES = "machine"  # whose fault it is
+_UNTUNED = "the kernel with its default shape cannot be measured here"
 
 
 def measure(
@@ -39,12 +45,20 @@ def measure(
     threads: int = 0,
 ) -> Iterator[tuple[Measurement, ...]]:
     """What came of each candidate, in order: a measurement for each of `sizes`, up to the first that failed. `seconds`
-    is the longest that one may take. Never raises for what a candidate does."""
+    is the longest that one may take. Never raises for what a candidate does.
+
+    Raises, in place of an answer, what no candidate is to blame for: LocalEnvironmentError where the machine has not
+    what the kernel needs, StageError where the kernel with its default shape cannot be called.
+    """
     import_tvm()  # in the parent, once for all children
     left = list(candidates)
 
-    def measurements() -> Iterator[Measurement]:
+    def prepare() -> Iterator[Measurement]:
         timer = CandidateTimer(untuned, kernel=kernel, arguments=arguments, threads=threads)
+        timer.prepare(sizes)
+        return measurements(timer)
+
+    def measurements(timer: CandidateTimer) -> Iterator[Measurement]:
         for candidate in left:
             for each in sizes:
                 yield (found := timer.time(candidate, each))
@@ -53,7 +67,7 @@ def measure(
 
     while left:
         done: list[Measurement] = []
-        with contextlib.closing(_in_child(measurements, seconds)) as answers:
+        with contextlib.closing(_in_child(prepare, seconds)) as answers:
             for outcome, text in answers:
                 found = _read(outcome, text, untuned, sizes[len(done)], threads)
                 done.append(found)
@@ -84,59 +98,100 @@ def _read(outcome: str, text: bytes, untuned: Path, sizes: Mapping[str, int], th
     return Measurement(outcome=outcome, device=described, sizes=sizes, message=message)
 
 
-def _in_child(
-    measurements: Callable[[], Iterator[Measurement]], seconds: float
-) -> Generator[tuple[str, bytes], None, None]:
+def _in_child(prepare: Callable[[], Iterator[Measurement]], seconds: float) -> Generator[tuple[str, bytes], None, None]:
     """For each measurement MEASURED and its line, as they are made; last another outcome and why, if the child did not
-    end as it should. It is ended with the generator."""
+    end as it should. It is ended with the generator. Raises LocalEnvironmentError or StageError where it cannot
+    prepare, and LocalEnvironmentError where the machine had no memory for it."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        _answer(measurements, reading, writing)
+        _answer(prepare, reading, writing)
     os.close(writing)
-    reaped = False
+    status: int | None = None
     try:
         lines = _Lines(reading)
+        is_prepared = False
         while (line := lines.next(time.monotonic() + seconds)) is not None:
             if line.startswith(b"{"):
                 yield forms.MEASURED, line
-            else:
+            elif line.startswith(b"["):
+                raise _fault(*json.loads(line))
+            elif line.startswith(b'"'):
                 yield forms.CRASHED, json.loads(line).encode()
                 return
-        if not lines.ended:
-            yield forms.TIMED_OUT, f"it took more than {seconds:g} s".encode()
-            return
-        _, status = os.waitpid(child, 0)
-        reaped = True
-        if os.WIFSIGNALED(status):
-            yield forms.CRASHED, f"it was killed by {signal.Signals(os.WTERMSIG(status)).name}".encode()
-        elif code := os.WEXITSTATUS(status):
-            yield forms.CRASHED, f"it ended with code {code} and without an answer".encode()
+            else:
+                is_prepared = True
+        if lines.ended:
+            _, status = os.waitpid(child, 0)
+            outcome, why = forms.CRASHED, _ending(status)
+        else:
+            outcome, why = forms.TIMED_OUT, f"it took more than {seconds:g} s"
+        if status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+            raise LocalEnvironmentError(
+                f"a measurement cannot be made here: {why}, as the kernel does without memory",
+                advice=("measure where more memory is free",),
+            )
+        if not is_prepared:
+            raise _fault("", f"{_UNTUNED}: {why}", [])
+        if why:
+            yield outcome, why.encode()
     finally:
         os.close(reading)
-        if not reaped:
+        if status is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
 
 
-def _answer(measurements: Callable[[], Iterator[Measurement]], reading: int, writing: int) -> None:
-    """The child: writes a line for each measurement, and a JSON string for an error. Does not return."""
+def _ending(status: int) -> str:
+    """Why a process ended that gave no answer, "" where all is well."""
+    if os.WIFSIGNALED(status):
+        return f"it was killed by {signal.Signals(os.WTERMSIG(status)).name}"
+    code = os.WEXITSTATUS(status)
+    return f"it ended with code {code} and without an answer" if code else ""
+
+
+def _fault(kind: str, message: str, advice: Sequence[str]) -> MlcbuildError:
+    """The error of a child that no candidate is to blame for."""
+    return (LocalEnvironmentError if kind == _MACHINES else StageError)(message, advice=tuple(advice))
+
+
+def _fault_line(error: BaseException) -> bytes:
+    """What `_fault` takes, as JSON."""
+    if isinstance(error, LocalEnvironmentError):
+        fault = [_MACHINES, error.message, list(error.advice)]
+    else:
+        kind = _MACHINES if isinstance(error, MemoryError) else ""
+        fault = [kind, f"{_UNTUNED}: {type(error).__name__}: {error}"[:2000], []]
+    return json.dumps(fault).encode() + b"\n"
+
+
+def _answer(prepare: Callable[[], Iterator[Measurement]], reading: int, writing: int) -> None:
+    """The child: writes `true` once it is prepared, a line for each measurement, and a JSON string for an error of a
+    candidate; before, a list for one that is none's. Does not return."""
     code = 1
     try:
         os.close(reading)
         os.setpgid(0, 0)
         with os.fdopen(writing, "wb", buffering=0) as stream:
+            line_of = _fault_line
             try:
-                for each in measurements():
+                measurements = prepare()
+                stream.write(b"true\n")
+                line_of = _error_line
+                for each in measurements:
                     stream.write(forms.to_json([each]).encode())
                 code = 0
             except BaseException as error:
-                stream.write(json.dumps(f"{type(error).__name__}: {error}"[:2000]).encode() + b"\n")
+                stream.write(line_of(error))
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
         os._exit(code)  # nothing of the parent's is cleaned up here
+
+
+def _error_line(error: BaseException) -> bytes:
+    return json.dumps(f"{type(error).__name__}: {error}"[:2000]).encode() + b"\n"
 
 
 class _Lines:

@@ -37,7 +37,8 @@ Call = Callable[..., object]
 class CandidateTimer:
     """Times candidates of one kernel. `untuned` is a library with its default shape; all have the function `kernel`.
 
-    Raises, as its method does, what loading and calling them raises.
+    Raises, as its methods do, what loading and calling them raises. No candidate is to blame for what is raised before
+    one is timed, when the timer is made or prepared.
     """
 
     def __init__(self, untuned: Path, *, kernel: str, arguments: Sequence[Argument], threads: int = 0) -> None:
@@ -51,6 +52,12 @@ class CandidateTimer:
         self._sets = ArgumentSets(arguments, lambda array: self._tvm.runtime.tensor(array, self._device))
         self._untuned_results: dict[tuple[tuple[str, int], ...], _Results] = {}
         self._allowed = max((_ROUNDING.get(argument.dtype, 0.0) for argument in arguments), default=0.0)
+
+    def prepare(self, sizes: Iterable[Mapping[str, int]]) -> None:
+        """Makes all tensors of these sizes, and calls the kernel with its default shape."""
+        for each in sizes:
+            self._expected(each)
+            self._all_tensors(each)
 
     def time(self, candidate: Path, sizes: Mapping[str, int]) -> Measurement:
         """Calls a candidate with tensors of these sizes."""
@@ -106,6 +113,11 @@ class CandidateTimer:
             found[place] = tensors[place].numpy()
         return found
 
+    def _all_tensors(self, sizes: Mapping[str, int]) -> list[list[Any]]:
+        """So many sets of tensors that caches are cold."""
+        count = set_count(self._sets.arrays(sizes), cache_bytes(self._kind))
+        return [self._sets.tensors(sizes, number) for number in range(count)]
+
     def _renewed(self, sizes: Mapping[str, int], changed: Iterable[int]) -> list[Any]:
         tensors, arrays = self._sets.tensors(sizes, 0), self._sets.arrays(sizes)
         for place in changed:
@@ -115,8 +127,8 @@ class CandidateTimer:
     @contextlib.contextmanager
     def _rounds(self, functions: Sequence[Call], sizes: Mapping[str, int], expected: _Results) -> Iterator[_Made]:
         """Rounds of calls of each function: of recorded ones, if those of all can be and compute the same."""
-        count = set_count(self._sets.arrays(sizes), cache_bytes(self._kind))
-        sets = [self._sets.tensors(sizes, number) for number in range(count)]
+        sets = self._all_tensors(sizes)
+        count = len(sets)
 
         def call(function: Call, times: int) -> None:
             for number in range(times):
