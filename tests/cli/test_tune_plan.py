@@ -5,33 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from mlcbuild.cli.tune.plan import TunableKernel, next_trials, spread_trials, untuned_seconds, values_of
-from mlcbuild.rules.backend import PlatformInfo
-from mlcbuild.rules.tuning_actions import TunedLibrary
-from mlcbuild.runtime.measuring.candidate_list import Argument, CandidateList
 from mlcbuild.tuning.record import Record
-from tests.engine.steps import action
+from tests.cli.tunable_kernels import SHAPES, kernel
 from tests.tuning.recorded import record
-
-LIBRARY = TunedLibrary(
-    owner="//:one", platform=PlatformInfo(kind="cpu", target={"kind": "llvm"}), partition=action("//:one Partition")
-)
-SHAPES = tuple({"chains": chains, "rows": rows} for chains in (1, 2, 4) for rows in (1, 2, 4, 8))
-
-
-def kernel(number: int, rows: int, *, calls: int = 1, sizes: tuple[int, ...] = ()) -> TunableKernel:
-    """A matrix of halves with so many rows of 64, times one vector or `n`."""
-    arguments = (
-        Argument(shape=(rows, 64), dtype="float16"),
-        Argument(shape=("n" if sizes else 1, 64), dtype="float16"),
-    )
-    listed = CandidateList(
-        kernel=f"kernel_{number:032x}",
-        rule="cpu.gemv",
-        shapes=SHAPES,
-        arguments=arguments,
-        sizes=tuple({"n": size} for size in sizes) or ({},),
-    )
-    return TunableKernel(library=LIBRARY, text=str(number), listed=listed, calls=calls)
 
 
 def measured(of: TunableKernel, number: int, seconds: float, *, size: int = 0) -> Record:
@@ -54,6 +30,16 @@ def test_each_kernel_is_tried_before_any_is_tried_twice() -> None:
 def test_fewer_trials_than_new_kernels_go_to_those_of_the_most_bytes() -> None:
     kernels = [kernel(1, 8), kernel(2, 1024), kernel(3, 64), kernel(4, 512, calls=3)]
     assert [trial.kernel.text for trial in next_trials(kernels, {}, 2)] == ["4", "2"]
+
+
+def test_a_trial_that_failed_without_a_record_is_not_planned_again() -> None:
+    large, small = kernel(1, 1024), kernel(2, 8)
+    failed = {(large.name, 1)}
+    assert [trial.kernel for trial in next_trials([large, small], {}, 10, failed=failed)] == [small]
+    records = {small.name: [measured(small, 1, 1.0)]}
+    trials = next_trials([large, small], records, 100, failed=failed)
+    assert {trial.kernel.text for trial in trials} == {"1", "2"}
+    assert 1 not in {trial.number for trial in trials}
 
 
 def test_bytes_and_calls_tell_where_the_time_is_before_anything_is_measured() -> None:

@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from mlcbuild.tuning.store import RecordStore
 from tests.compiler.tiny_models import TINY
 from tests.end_to_end.kernel_cache import KernelCache
 from tests.end_to_end.world import World, wait_until
+from tests.remote import http_server
+from tests.tuning.logs import log_of
 
 pytestmark = pytest.mark.slow
 
@@ -127,13 +130,16 @@ def _copied(tuned: World, folder: Path) -> tuple[World, World, set[Record]]:
 
 def test_a_tuner_that_is_interrupted_goes_on_where_it_was(tuned: World, tmp_path: Path) -> None:
     world, _, before = _copied(tuned, tmp_path)
-    first = world.start("tune", "//:a", "--trials", "50")
-    wait_until(lambda: len(_records(world)) > len(before), "a record")
-    first.send_signal(signal.SIGINT)
-    _out, err = first.communicate(timeout=120)
-    assert first.returncode == 8, err
-    kept = set(_records(world))
-    assert before < kept
+    with http_server.running() as server:
+        first = world.start("tune", "//:a", "--trials", "50", "--remote", server.address, "--remote-upload", "results")
+        wait_until(lambda: len(_records(world)) > len(before), "a record")
+        first.send_signal(signal.SIGINT)
+        _out, err = first.communicate(timeout=120)
+        assert first.returncode == 8, err
+        kept = set(_records(world))
+        assert before < kept
+        with log_of(tmp_path / "other", server.address) as log:
+            assert set(replace(log, platform=next(iter(kept)).platform).read()) == kept, "what was measured is sent"
     second = world.process("tune", "//:a", "--trials", "2", "--output=json")
     assert second.code == 0, second.err
     after = set(_records(world))

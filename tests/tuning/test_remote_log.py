@@ -9,21 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from mlcbuild.cache.digest import DigestFunction
-from mlcbuild.cache.disk import DiskStore
 from mlcbuild.cache.remote.configuration import RemoteConfiguration, S3Options
-from mlcbuild.cache.remote.opening import open_remote
-from mlcbuild.cache.remote.policy import RemotePolicy, RemoteRole, Upload
+from mlcbuild.cache.remote.policy import RemotePolicy, RemoteRole
 from mlcbuild.tuning.record import Record
-from mlcbuild.tuning.remote_log import RemoteLog
 from tests.remote import grpc_server, http_server
 from tests.remote.s3_world import World, credentials, world
 from tests.remote.seaweed import seaweed
-from tests.tuning.recorded import PLATFORM, record
+from tests.tuning.logs import BLAKE3, WRITES, log_of
+from tests.tuning.recorded import record
 
 __all__ = ["credentials", "seaweed", "world"]  # fixtures
-BLAKE3 = DigestFunction.BLAKE3
-WRITES = RemotePolicy(role=RemoteRole.READ_WRITE, upload=Upload.RESULTS)
 
 
 @contextmanager
@@ -50,21 +45,6 @@ def shared(request: pytest.FixtureRequest) -> Iterator[RemoteConfiguration]:
     """An empty remote cache of each kind."""
     with request.param(request) as configuration:
         yield configuration
-
-
-@contextmanager
-def log_of(folder: Path, at: str | RemoteConfiguration, policy: RemotePolicy = WRITES) -> Iterator[RemoteLog]:
-    """The log as a machine with a disk cache of its own sees it. `at` is an address, or says all of the cache."""
-    configuration = RemoteConfiguration(address=at, policy=policy) if isinstance(at, str) else at
-    remote = open_remote(configuration, BLAKE3)
-    assert remote is not None
-    remote.start(lambda _: None)
-    store = DiskStore(folder, BLAKE3)
-    try:
-        yield RemoteLog(remote=remote, store=store, of_bytes=BLAKE3.of_bytes, platform=PLATFORM)
-    finally:
-        remote.close()
-        store.release()
 
 
 def _read(folder: Path, at: str | RemoteConfiguration) -> set[Record]:

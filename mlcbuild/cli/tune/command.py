@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.build.request import BuildRequest
+from mlcbuild.cli.output import text
 from mlcbuild.cli.output.slow_progress import SlowProgress, slow_progress
 from mlcbuild.cli.output.terminal import OutputFormat
 from mlcbuild.cli.settings.execution import resolve_execution
@@ -114,46 +115,71 @@ def tune(request: TuneRequest, output: OutputFormat, options: GlobalOptions) -> 
     with slow_progress(options) as progress:
         opened = open_tuning(request, options, progress)
         known = opened.records()
-        spent = _spend(opened, request, progress, options.note)
-        if spent:
-            _send(opened, request, options)
-    print_tuned(opened.kernels, opened.records(), before=known, spent=spent, output=output, options=options)
+        rounds = TuneRounds(opened, request, progress)
+        try:
+            rounds.make(options.note)
+        finally:
+            if rounds.spent:
+                _send(opened, request, options)
+    if rounds.failed:
+        options.note(f"{text.plural(len(rounds.failed), 'trial')} could not be made: {rounds.why}")
+    print_tuned(opened.kernels, opened.records(), before=known, spent=rounds.spent, output=output, options=options)
 
 
-def _spend(opened: OpenTuning, request: TuneRequest, progress: SlowProgress, note: Callable[[str], object]) -> int:
-    """Measure in rounds, each of which is planned by what the ones before it told; how many trials there were."""
-    spent = 0
-    alone = not opened.builder.execution.uses_ray
-    compiled_by = tools()
+class TuneRounds:
+    """Measures in rounds, each of which is planned by what the ones before it told. `spent` counts the trials that
+    have records; `failed` are those that have none, by kernel and number, and `why` is the first one's error."""
 
-    def measured(trial: Trial, measurements: Sequence[Measurement]) -> None:
-        nonlocal spent
-        spent += 1
-        opened.store.add(
+    def __init__(self, opened: OpenTuning, request: TuneRequest, progress: SlowProgress) -> None:
+        self._opened = opened
+        self._seconds = request.seconds
+        self._progress = progress
+        self._tools = tools()
+        self._measured: set[tuple[str, int]] = set()
+        self.failed: set[tuple[str, int]] = set()
+        self.why = ""
+
+    @property
+    def spent(self) -> int:
+        return len(self._measured)
+
+    def make(self, note: Callable[[str], object]) -> None:
+        """Raises MlcbuildError where it is interrupted, or nothing can be measured here."""
+        opened = self._opened
+        alone = not opened.builder.execution.uses_ray
+        with contextlib.ExitStack() as stack:
+            if alone and self._planned():
+                stack.enter_context(measuring_here(opened.store.root / "tuning", waits=note))
+            # What another process has measured meanwhile is not measured again.
+            while trials := self._planned():
+                result = opened.builder.measure(trials, seconds=self._seconds, alone=alone, measured=self._record)
+                error = result.error() or BuildError("no candidate could be measured")
+                self.failed |= {(trial.kernel.name, trial.number) for trial in trials} - self._measured
+                if result.interrupted:
+                    raise error
+                if self.failed:
+                    self.why = self.why or error.message
+                    if not self._measured and (len(self.failed) > 1 or not self._planned()):
+                        raise error
+
+    def _planned(self) -> tuple[Trial, ...]:
+        """A trial that failed is spent as well: a machine that fails always comes to an end."""
+        left = max(0, self._opened.trials - self.spent - len(self.failed))
+        return next_trials(self._opened.kernels, self._opened.records(), left, failed=self.failed)
+
+    def _record(self, trial: Trial, measurements: Sequence[Measurement]) -> None:
+        self._measured.add((trial.kernel.name, trial.number))
+        self._opened.store.add(
             records_of(
                 measurements,
                 kernel=trial.kernel.name,
                 rule=trial.kernel.listed.rule,
                 shape=trial.shape,
                 platform=platform_of(trial.kernel.library),
-                compiled_by=compiled_by,
+                compiled_by=self._tools,
             )
         )
-        progress.show_counted("trials", spent, opened.trials)
-
-    def planned() -> tuple[Trial, ...]:
-        return next_trials(opened.kernels, opened.records(), opened.trials - spent)
-
-    with contextlib.ExitStack() as stack:
-        if alone and planned():
-            stack.enter_context(measuring_here(opened.store.root / "tuning", waits=note))
-        # What another process has measured meanwhile is not measured again.
-        while spent < opened.trials and (trials := planned()):
-            before = spent
-            result = opened.builder.measure(trials, seconds=request.seconds, alone=alone, measured=measured)
-            if result.interrupted or spent == before:
-                raise result.error() or BuildError("no candidate could be measured")
-    return spent
+        self._progress.show_counted("trials", self.spent, self._opened.trials)
 
 
 def _send(opened: OpenTuning, request: TuneRequest, options: GlobalOptions) -> None:

@@ -7,7 +7,7 @@ each kernel by its share of the time that was measured, and to the shapes that d
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -79,24 +79,34 @@ def tried_shapes(kernel: TunableKernel, records: Iterable[Record]) -> set[Values
 
 
 def next_trials(
-    kernels: Sequence[TunableKernel], records: Mapping[str, Sequence[Record]], budget: int
+    kernels: Sequence[TunableKernel],
+    records: Mapping[str, Sequence[Record]],
+    budget: int,
+    *,
+    failed: Set[tuple[str, int]] = frozenset(),
 ) -> tuple[Trial, ...]:
     """The trials of the next round, at most `budget`; none when all shapes of all kernels were tried. `records` are by
-    kernel."""
-    left = {kernel.name: _untried(kernel, records.get(kernel.name, ())) for kernel in kernels}
-    new = [kernel for kernel in kernels if not records.get(kernel.name) and left[kernel.name]]
+    kernel; `failed` are trials without a record, by kernel and number, which are not made again."""
+    left = {kernel.name: _untried(kernel, records.get(kernel.name, ()), failed) for kernel in kernels}
+    seen = {name for name, _ in failed} | {name for name, found in records.items() if found}
+    new = [kernel for kernel in kernels if kernel.name not in seen and left[kernel.name]]
     if new:
         new.sort(key=lambda kernel: -kernel.size_bytes)
         return tuple(left[kernel.name][0] for kernel in new[:budget])
-    return spread_trials(kernels, records, budget, most=_MOST_AT_ONCE)
+    return spread_trials(kernels, records, budget, most=_MOST_AT_ONCE, failed=failed)
 
 
 def spread_trials(
-    kernels: Sequence[TunableKernel], records: Mapping[str, Sequence[Record]], budget: int, *, most: int | None = None
+    kernels: Sequence[TunableKernel],
+    records: Mapping[str, Sequence[Record]],
+    budget: int,
+    *,
+    most: int | None = None,
+    failed: Set[tuple[str, int]] = frozenset(),
 ) -> tuple[Trial, ...]:
     """At most `budget` trials, `most` of a kernel: each goes to the kernel that has the largest share of the time for
     each of its trials. Of a kernel that was never measured the bytes tell the time, as they do of the others."""
-    untried = {kernel.name: _untried(kernel, records.get(kernel.name, ()))[:most] for kernel in kernels}
+    untried = {kernel.name: _untried(kernel, records.get(kernel.name, ()), failed)[:most] for kernel in kernels}
     seconds = {kernel.name: untuned_seconds(kernel, records.get(kernel.name, ())) for kernel in kernels}
     known = sum(kernel.size_bytes for kernel in kernels if seconds[kernel.name])
     a_byte = sum(seconds.values()) / known if known else 1.0
@@ -113,7 +123,7 @@ def spread_trials(
     return tuple(chosen)
 
 
-def _untried(kernel: TunableKernel, records: Sequence[Record]) -> list[Trial]:
+def _untried(kernel: TunableKernel, records: Sequence[Record], failed: Set[tuple[str, int]]) -> list[Trial]:
     """In the order in which they are worth a trial."""
     tried = tried_shapes(kernel, records)
     best = choices(records).get(kernel.name)
@@ -121,7 +131,7 @@ def _untried(kernel: TunableKernel, records: Sequence[Record]) -> list[Trial]:
     trials = [
         Trial(kernel=kernel, number=number)
         for number, shape in enumerate(kernel.listed.shapes)
-        if number and values_of(shape) not in tried
+        if number and values_of(shape) not in tried and (kernel.name, number) not in failed
     ]
     return sorted(
         trials, key=lambda trial: (sum(near.get(name) != value for name, value in trial.shape.items()), trial.number)
