@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from mlcbuild.tuning.record import Outcome, Record, Values, merged
+from mlcbuild.tuning.rule_versions import is_current
 
 _LEAST_GAIN = 0.02  # of the time; what is less is not worth another kernel
 _NOISE = 0.5  # of the spread: what is less may be noise
@@ -36,10 +37,10 @@ def choices(records: Iterable[Record]) -> dict[str, Choice]:
     A shape that once was wrong, crashed or took too long is never chosen. Of a kernel with sizes that are known only at
     run time a shape has to be measured at all sizes at which any was, and the geometric mean of its ratios counts. More
     than one measurement at the same sizes count by their median. A gain has to be more than the noise of its
-    measurements.
+    measurements. Records of another version of their rule are left out: their default was another, or their sizes.
     """
     by_kernel: dict[str, list[Record]] = defaultdict(list)
-    for record in merged(records):
+    for record in merged(each for each in records if is_current(each.rule)):
         by_kernel[record.kernel].append(record)
     found = {kernel: _best(of_kernel) for kernel, of_kernel in by_kernel.items()}
     return {kernel: choice for kernel, choice in sorted(found.items()) if choice is not None}

@@ -34,7 +34,8 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Record:
-    """`kernel` is the name of the kernel's content, before it is scheduled; `rule` and `shape` are what was tried.
+    """`kernel` is the name of the kernel's content, before it is scheduled; `rule` and `shape` are what was tried,
+    the rule with its version (`tuning/rule_versions.py`).
 
     `sizes` are those at which it was measured, of the kernel's sizes that are known only at run time. `platform` is
     `platform_key` of what it was compiled for. `device`, `driver`, `clocks` and `threads` tell where it ran, `tools`

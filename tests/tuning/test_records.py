@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mlcbuild.tuning.choice import choices
 from mlcbuild.tuning.record import Outcome, Record, merged, platform_key
+from mlcbuild.tuning.rule_versions import VERSIONS
 from mlcbuild.tuning.store import RecordStore, Segment
 from tests.tuning.recorded import PLATFORM, record
 
@@ -89,6 +90,16 @@ def test_the_record_of_a_choice_changes_with_its_measurements_alone() -> None:
     assert choices([one])[KERNEL].record == one.digest
     assert choices([one, unrelated])[KERNEL] == choices([one])[KERNEL]
     assert choices([one, other])[KERNEL].record not in (one.digest, other.digest)
+
+
+def test_records_beside_another_default_or_at_other_sizes_choose_nothing_and_hide_nothing() -> None:
+    rule, today = next((name, f"{name}:{version}") for name, version in VERSIONS.items())
+    wide, narrow = (("rows", 4),), (("rows", 2),)
+    old = [record(rule=rule, shape=wide, sizes=(("n", size),), seconds=0.1) for size in (4, 128)]
+    new = [record(rule=today, shape=narrow, sizes=(("n", size),), seconds=0.8) for size in (64, 128)]
+    assert choices(old) == {}
+    assert choices([*old, *new]) == choices(new)
+    assert choices(new)[KERNEL].rule == today
 
 
 def test_less_than_noise_is_no_gain() -> None:

@@ -28,6 +28,7 @@ from mlcbuild.rules.tuning import trials_of
 from mlcbuild.rules.tuning_actions import TunedLibrary
 from mlcbuild.runtime.measuring.measurement import Measurement
 from mlcbuild.tuning.record import Record
+from mlcbuild.tuning.rule_versions import is_current
 from mlcbuild.tuning.store import RecordStore
 from mlcbuild.workspace.loader import LoadedWorkspace
 
@@ -61,13 +62,14 @@ class OpenTuning:
         return tuple(dict.fromkeys(platform_of(library) for library in self.libraries))
 
     def records(self) -> dict[str, list[Record]]:
-        """What the store has of the kernels, by kernel, each for the platform of its library."""
+        """What the store has of the kernels, by kernel, each for the platform of its library. Records of other versions
+        of their rules are left out."""
         by_platform = {platform: self.store.records(platform) for platform in self.platforms}
         found: dict[str, list[Record]] = defaultdict(list)
         platforms = {kernel.name: platform_of(kernel.library) for kernel in self.kernels}
         for platform, records in by_platform.items():
             for record in records:
-                if platforms.get(record.kernel) == platform:
+                if platforms.get(record.kernel) == platform and is_current(record.rule):
                     found[record.kernel].append(record)
         return found
 

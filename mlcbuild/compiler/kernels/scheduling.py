@@ -36,7 +36,7 @@ def _no_workspace(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, Sequence[tirx.Var
 
 @dataclass(frozen=True, kw_only=True)
 class ChosenShape:
-    """A shape that a measurement has chosen for a kernel: the name of its rule (`ShapedRule.name`) and the values."""
+    """A shape that a measurement has chosen for a kernel: the word of its rule (`ShapedRule.word`) and the values."""
 
     rule: str
     shape: Mapping[str, int]
@@ -90,11 +90,11 @@ def apply_first_rule(
     """As `apply_rules`, with the rule that scheduled the kernel, if one did."""
     if _came_scheduled(func):
         writer = _writer(func, rules)
-        if writer is None or chosen is None or writer.name != chosen.rule:
+        if writer is None or chosen is None or writer.word != chosen.rule:
             return func, None
         return writer.with_shape(func, target, chosen.shape) or func, None
     for rule in rules:
-        if chosen is not None and isinstance(rule, ShapedRule) and rule.name == chosen.rule:
+        if chosen is not None and isinstance(rule, ShapedRule) and rule.word == chosen.rule:
             scheduled: Any = rule.with_shape(func, target, chosen.shape)
         else:
             scheduled = rule(func, target)

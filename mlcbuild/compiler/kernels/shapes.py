@@ -39,7 +39,9 @@ def _everything_fits(_matched: Any, _shape: Any) -> bool:
 class ShapedRule(Generic[Matched, AnyShape]):
     """A schedule rule whose kernel has a shape.
 
-    `name` stands for the rule in records (`cpu.gemv`). `shape` is the class of shapes; `values` has for each of its
+    `name` stands for the rule in records (`cpu.gemv`), with `version` where that is not 1 (`word`). What was measured
+    beside another default, or at other sizes, cannot be compared: who changes either gives the rule another version,
+    here and in `tuning/rule_versions.py`. `shape` is the class of shapes; `values` has for each of its
     fields the values that are tried. `match` answers what the rule has found in a kernel for a target, None where it
     does not fit; `default` is the shape without any measurement, which `values` need not contain. `fits` tells whether
     a kernel can have a shape, and `build` makes the scheduled kernel. A kernel of any number of vectors is measured at
@@ -56,11 +58,17 @@ class ShapedRule(Generic[Matched, AnyShape]):
     fits: Callable[[Matched, AnyShape], bool] = _everything_fits
     sizes: tuple[int, ...] = _SIZES
     inputs: Callable[[Matched], MeasuredInputs] | None = None
+    version: int = 1
 
     def __post_init__(self) -> None:
         fields = {field.name for field in dataclasses.fields(self.shape)}  # type: ignore[arg-type]
         if fields != set(self.values) or not all(self.values.values()):
             raise ValueError(f"{self.name}: values of {sorted(self.values)}, but a shape has {sorted(fields)}")
+
+    @property
+    def word(self) -> str:
+        """What records, and what they choose, have as the rule: `cpu.gemv`, or `cpu.gemv:2` of the second version."""
+        return self.name if self.version == 1 else f"{self.name}:{self.version}"
 
     def __call__(self, func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc | None:
         """The kernel with its default shape; None where the rule does not fit."""

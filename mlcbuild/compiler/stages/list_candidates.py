@@ -33,7 +33,7 @@ def run(*, kernel: Path, candidates: Path, target: dict[str, Any], backend: Sche
         inputs = _inputs(unscheduled.function, rule, parsed) if rule is not None and len(shapes) > 1 else None
     if rule is not None and inputs is not None:
         found = CandidateList(
-            kernel=unscheduled.name, rule=rule.name, shapes=shapes, arguments=inputs.arguments, sizes=inputs.sizes
+            kernel=unscheduled.name, rule=rule.word, shapes=shapes, arguments=inputs.arguments, sizes=inputs.sizes
         )
     candidates.write_text(found.to_json(), encoding="utf-8")
 

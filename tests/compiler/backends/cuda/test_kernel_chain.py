@@ -79,7 +79,7 @@ def test_tiles_that_can_be_chosen_are_listed_and_have_machine_code(
     at("kernel.json").write_bytes(kernel.data)
     list_candidates.run(kernel=at("kernel.json"), candidates=at("list.json"), backend=SCHEDULING, **target)
     listed = CandidateList.read(json.loads(at("list.json").read_text()))
-    assert listed.rule == "cuda.matmul"
+    assert listed.rule == "cuda.matmul:3"
     assert listed.shapes[0] == {"vectors": 0, "stages": 4, "cluster": 1}, "the default: sizes choose"
     assert shape in listed.shapes
     assert [set(each.values()) for each in listed.sizes] == [{32}, {64}, {128}], "for which a tile can be chosen"

@@ -259,4 +259,5 @@ schedule_packed_gemv = ShapedRule(
     default=lambda matched: shape_for(matched.product),
     fits=lambda matched, shape: _reads_ahead(matched.product.k, shape),
     build=_build,
+    version=2,
 )

@@ -146,4 +146,5 @@ schedule_matmul = ShapedRule(
     fits=_has_tile,
     build=_build,
     sizes=(32, 64, _MOST_CHOSEN),
+    version=3,
 )
