@@ -16,6 +16,7 @@ from mlcbuild.cache.remote.grpc.transport import GrpcTransport
 from mlcbuild.cache.remote.transport import ErrorKind, TransportError
 from mlcbuild.cache.wire import bytes_field
 from tests.remote import buildgrid
+from tests.remote.moving import downloaded
 
 pytestmark = pytest.mark.slow
 
@@ -43,11 +44,6 @@ def file_of(folder: Path, content: bytes) -> tuple[Digest, Path]:
     path = folder / digest.hash
     path.write_bytes(content)
     return digest, path
-
-
-def downloaded(remote: GrpcTransport, digest: Digest) -> bytes | None:
-    received: list[bytes] = []
-    return b"".join(received) if remote.download(digest, received.append) else None
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000, (1 << 20), (1 << 20) + 1, 10 << 20])

@@ -18,6 +18,7 @@ from mlcbuild.cache.remote.settings import Deadlines, ServerSettings
 from mlcbuild.cache.remote.transport import ErrorKind, Transport, TransportError
 from tests.remote import http_server
 from tests.remote.http_server import Cache
+from tests.remote.moving import downloaded, uploaded
 
 SHA256 = DigestFunction.SHA256
 KEY = SHA256.of_bytes(b"an action")
@@ -53,17 +54,6 @@ def stored(cache: Cache, content: bytes, base: str = "") -> Digest:
     digest = SHA256.of_bytes(content)
     cache.blobs[f"{base}/cas/{digest.hash}"] = content
     return digest
-
-
-def downloaded(remote: Transport, digest: Digest) -> bytes | None:
-    received: list[bytes] = []
-    return b"".join(received) if remote.download(digest, received.append) else None
-
-
-def uploaded(remote: Transport, content: bytes, folder: Path) -> bool:
-    file = folder / "blob"
-    file.write_bytes(content)
-    return remote.upload(remote.function.of_bytes(content), file)
 
 
 def error_of(action: Callable[[], object]) -> TransportError:

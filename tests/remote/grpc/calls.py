@@ -13,6 +13,7 @@ from mlcbuild.cache.remote.grpc.transport import GrpcTransport
 from mlcbuild.cache.remote.settings import Deadlines, ServerSettings
 from mlcbuild.cache.remote.transport import TransportError
 from tests.remote.grpc_server import Server
+from tests.remote.moving import downloaded, uploaded
 
 SHA256 = DigestFunction.SHA256
 KEY = SHA256.of_bytes(b"an action")
@@ -25,18 +26,6 @@ def stored(server: Server, content: bytes) -> Digest:
     digest = server.function.of_bytes(content)
     server.blobs[str(digest)] = content
     return digest
-
-
-def downloaded(remote: GrpcTransport, digest: Digest) -> bytes | None:
-    received: list[bytes] = []
-    return b"".join(received) if remote.download(digest, received.append) else None
-
-
-def uploaded(remote: GrpcTransport, content: bytes, folder: Path) -> bool:
-    digest = remote.function.of_bytes(content)
-    path = folder / digest.hash  # two threads may be at it
-    path.write_bytes(content)
-    return remote.upload(digest, path)
 
 
 def error_of(action: Callable[..., object], *arguments: object) -> TransportError:

@@ -15,8 +15,9 @@ from mlcbuild.cache.remote.grpc import connect
 from mlcbuild.cache.remote.grpc.transport import MOST_SENT_BYTES, GrpcTransport
 from mlcbuild.cache.remote.transport import ErrorKind
 from tests.remote import grpc_server
-from tests.remote.grpc.calls import KEY, LARGE, SHA256, SMALL, downloaded, error_of, stored, uploaded
+from tests.remote.grpc.calls import KEY, LARGE, SHA256, SMALL, error_of, stored
 from tests.remote.grpc_server import Server, ending
+from tests.remote.moving import downloaded, uploaded
 
 # Names, functions and batches
 

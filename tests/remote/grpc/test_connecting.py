@@ -15,8 +15,9 @@ from mlcbuild.cache.remote.grpc import connect
 from mlcbuild.cache.remote.settings import Deadlines, ServerSettings
 from mlcbuild.cache.remote.transport import ErrorKind
 from tests.remote import grpc_server, http_server
-from tests.remote.grpc.calls import LARGE, SHA256, TOKEN, calls, downloaded, error_of, uploaded
+from tests.remote.grpc.calls import LARGE, SHA256, TOKEN, calls, error_of
 from tests.remote.grpc_server import Server, ending
+from tests.remote.moving import downloaded, uploaded
 
 # Connecting
 

@@ -19,8 +19,9 @@ from mlcbuild.cache.remote.grpc.transport import GrpcTransport
 from mlcbuild.cache.remote.settings import Deadlines, ServerSettings
 from mlcbuild.cache.remote.transport import ErrorKind, TransportError
 from tests.remote import grpc_server
-from tests.remote.grpc.calls import IMPATIENT, KEY, LARGE, SHA256, SMALL, calls, downloaded, error_of, stored, uploaded
+from tests.remote.grpc.calls import IMPATIENT, KEY, LARGE, SHA256, SMALL, calls, error_of, stored
 from tests.remote.grpc_server import Server, answering, ending, holding
+from tests.remote.moving import downloaded, uploaded
 
 # Errors
 
