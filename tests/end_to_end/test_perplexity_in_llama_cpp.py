@@ -1,7 +1,8 @@
 """SmolLM2-135M has the perplexity in llama.cpp, as a `gguf_package`, that its package has here, but for rounding.
 
 llama.cpp rounds what quantized matrices are multiplied by to 8 bits, in groups of 32 or 256; what F16 and BF16 matrices
-are multiplied by, to these types. A package in bfloat16 has all that it computes rounded to it. docs/quantization.md has the figures of all schemes.
+are multiplied by, to these types. A package in bfloat16 has all that it computes rounded to it.
+docs/quantization.md has the figures of all schemes.
 """
 
 from __future__ import annotations
