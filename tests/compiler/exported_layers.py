@@ -17,7 +17,7 @@ from tests.compiler.families import save
 from tests.compiler.family_case import FamilyCase
 from tests.compiler.resolving import model_builders
 from tests.compiler.running import random_model
-from tests.compiler.test_stages_weights import imported
+from tests.compiler.staged_weights import imported
 from tests.compiler.tiny_models import Array
 
 INPUTS = ["hidden", "positions", "past_keys", "past_values"]
