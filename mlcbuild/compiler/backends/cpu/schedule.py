@@ -8,6 +8,7 @@ from mlcbuild.compiler.backends.cpu.kernels.expert_product import schedule_exper
 from mlcbuild.compiler.backends.cpu.kernels.fallback import schedule_fallback
 from mlcbuild.compiler.backends.cpu.kernels.gemv import schedule_gemv
 from mlcbuild.compiler.backends.cpu.kernels.matmul import schedule_matmul
+from mlcbuild.compiler.backends.cpu.kernels.panels import schedule_panels
 from mlcbuild.compiler.backends.cpu.kernels.rows import schedule_rows
 from mlcbuild.compiler.backends.cpu.kernels.state_scan import schedule_state_scan
 from mlcbuild.compiler.backends.cpu.kernels.zero_points import schedule_zero_points
@@ -17,6 +18,7 @@ SCHEDULING = Scheduling(
     rules=(
         schedule_state_scan,
         schedule_gemv,
+        schedule_panels,
         schedule_matmul,
         schedule_byte_product,
         schedule_zero_points,

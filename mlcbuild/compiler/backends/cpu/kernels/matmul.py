@@ -143,7 +143,7 @@ def _multiply_several(product: MatrixProduct, shape: MatmulShape = _DEFAULT, cou
     if str(product.x.dtype) != "float32":
         x = tirx.decl_buffer((rows, k), "float32", name="x_float32")
         scratch.append(x)
-        steps.append(functools.partial(_convert_x, product, x))
+        steps.append(functools.partial(convert_x, product, x))
 
     def multiply() -> None:
         tiles = product.n // tile_rows
@@ -188,7 +188,8 @@ def _reads(product: MatrixProduct, x: Buffer | None, first: Expression, rows: in
     return read
 
 
-def _convert_x(product: MatrixProduct, x: Buffer) -> None:
+def convert_x(product: MatrixProduct, x: Buffer) -> None:
+    """Writes all vectors in float32 into `x`."""
     with loop(product.rows) as number, T.sblock("convert"):
         row = T.axis.spatial(product.rows, number)
         T.reads(product.x_at(row, slice(0, product.k)))
