@@ -10,6 +10,11 @@ transformers runs in a plain loop over its forward pass with its cache, which is
 machine must be quiet: torch's threads wait for each other in a busy loop, so another process slows transformers several
 times as much as mlcbuild. The first turn of each engine is dropped. It prints tokens per second of every turn, the
 median of each engine, and the median, least and greatest ratio of paired turns, for both.
+
+With `--level x86-64-v4` (or -v3) a third process takes turns with them that does what the processor can do at most with
+that level: it reads as many bytes as a token reads of the package's weights, and multiplies in registers. Then it says
+which share of the read decoding is, and of the multiplications a prompt, whose operations are those of its products and
+of attention.
 """
 
 from __future__ import annotations
@@ -26,6 +31,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+_LIMITS = "limits"
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -36,9 +43,16 @@ def main() -> None:
     parser.add_argument("--new-tokens", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--peer", choices=("transformers", "llama.cpp"), default="transformers")
-    parser.add_argument("--engine", choices=("mlcbuild", "transformers", "llama.cpp"), help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--level",
+        choices=("x86-64-v3", "x86-64-v4"),
+        help="compare a package in four bits with the processor's limits too",
+    )
+    parser.add_argument("--engine", choices=("mlcbuild", "transformers", "llama.cpp", _LIMITS), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.engine:
+    if arguments.engine == _LIMITS:
+        serve_limits(arguments)
+    elif arguments.engine:
         serve(arguments)
     else:
         compare(arguments)
@@ -47,7 +61,8 @@ def main() -> None:
 def compare(arguments: argparse.Namespace) -> None:
     """Let both engines take turns, and print what they did."""
     names = ("mlcbuild", arguments.peer)
-    workers = {name: start(name) for name in names}
+    workers = {name: start(name) for name in (*names, *([_LIMITS] if arguments.level else []))}
+    limits: list[dict[str, float]] = []
     try:
         prompts = {name: turn(workers[name])["prompt"] for name in names}  # the turn that is thrown away
         if prompts["mlcbuild"] != prompts[arguments.peer]:
@@ -62,6 +77,8 @@ def compare(arguments: argparse.Namespace) -> None:
                     f"  decode {told['decode']:6.1f} tokens/s",
                     flush=True,
                 )
+            if arguments.level:
+                limits.append(turn(workers[_LIMITS]))
     finally:
         for worker in workers.values():
             worker.stdin.close()
@@ -72,6 +89,45 @@ def compare(arguments: argparse.Namespace) -> None:
         ratios = [ours / theirs for ours, theirs in zip(*rates.values(), strict=True)]
         spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
         print(f"{what}, median tokens/s: {medians}; ratio, median {statistics.median(ratios):.2f} ({spread})")
+    if limits:
+        told_limits(arguments, [told["decode"] for told in turns["mlcbuild"]], limits, "decode", "bytes", "read")
+        told_limits(
+            arguments, [told["prefill"] for told in turns["mlcbuild"]], limits, "prefill", "operations", "multiply"
+        )
+
+
+def told_limits(
+    arguments: argparse.Namespace, rates: list[float], limits: list[dict[str, float]], what: str, unit: str, limit: str
+) -> None:
+    """Print which share of a limit the tokens of a second are."""
+    a_token = work_of_a_token(arguments.package, arguments.prompt_tokens)[unit]
+    shares = [rate * a_token / each[limit] for rate, each in zip(rates, limits, strict=True)]
+    most, best = statistics.median(each[limit] for each in limits), max(each[limit] for each in limits)
+    print(
+        f"{what}: {a_token / 1e6:.1f} million {unit} a token; {arguments.threads} threads {limit} {most / 1e9:.1f} "
+        f"(best {best / 1e9:.1f}) thousand million a second; share, median {statistics.median(shares):.0%} "
+        f"({min(shares):.0%} to {max(shares):.0%})"
+    )
+
+
+def work_of_a_token(package: Path, prompt: int) -> dict[str, float]:
+    """Bytes of weights that a new token reads, and operations of a token of a prompt: of attention to the tokens before
+    it, half of the prompt, and of products with matrices of four bits, but for the head, which only the last needs."""
+    records = [
+        record
+        for shard in json.loads((package / "tensor-cache.json").read_text())["records"]
+        for record in shard["records"]
+    ]
+    has_head = any(record["name"].startswith("lm_head.") for record in records)
+    size = sum(record["nbytes"] for record in records if not (has_head and "embed_tokens" in record["name"]))
+    weights = sum(
+        8 * record["shape"][0] * record["shape"][1]
+        for record in records
+        if record["name"].endswith(".q_weight") and ".layers." in record["name"]
+    )
+    config = json.loads((package / "mlc-chat-config.json").read_text())["model_config"]
+    heads = config["num_attention_heads"] * config["head_dim"] * config["num_hidden_layers"]
+    return {"bytes": float(size), "operations": 2.0 * weights + 4.0 * heads * prompt / 2}
 
 
 def start(engine: str) -> Any:
@@ -116,6 +172,19 @@ def serve(arguments: argparse.Namespace) -> None:
             "decode": (arguments.new_tokens - 1) / (end - middle),
         }
         print(json.dumps(told), flush=True)
+
+
+def serve_limits(arguments: argparse.Namespace) -> None:
+    """For each line of standard input, what the processor can do at most."""
+    from benchmarks.processor_limits import Limits
+    from mlcbuild.runtime.threads import set_threads
+
+    set_threads(arguments.threads)
+    size = work_of_a_token(arguments.package, arguments.prompt_tokens)["bytes"]
+    limits = Limits(arguments.level, int(size))
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        print(json.dumps({"prompt": [], "read": limits.read(), "multiply": limits.multiply()}), flush=True)
 
 
 def mlcbuild_steps(arguments: argparse.Namespace) -> Any:
