@@ -10,6 +10,7 @@ from tvm import tirx
 
 from mlcbuild.compiler.backends.cpu.kernels.gemv import GemvShape, schedule_gemv
 from mlcbuild.compiler.backends.cpu.kernels.matmul import MatmulShape, schedule_matmul
+from mlcbuild.compiler.backends.cpu.kernels.panels import PanelShape, schedule_panels
 from mlcbuild.compiler.backends.cpu.schedule import SCHEDULING
 from mlcbuild.compiler.backends.cuda.kernels.gemv import schedule_packed_gemv
 from mlcbuild.compiler.backends.cuda.kernels.matmul import ProductShape
@@ -58,11 +59,12 @@ def test_products_that_are_cut_otherwise_are_the_same(shape: dict[str, int], row
     [
         (schedule_gemv, packed_product(24, 160, 1), TARGET),
         (schedule_matmul, packed_product(32, 96, None), TARGET),
+        (schedule_panels, packed_product(32, 96, None), TARGET),
         (schedule_packed_gemv, packed_product(64, 1024, 1, dtype="float16", out_dtype="float32"), CUDA),
         (schedule_tiles, packed_product(64, 1024, None, dtype="float16"), CUDA_90A),
         (schedule_tiles, packed_product(64, 1024, 40, dtype="float16"), CUDA_90A),
     ],
-    ids=["cpu.gemv", "cpu.matmul", "cuda.gemv", "cuda.matmul", "cuda.matmul of 40"],
+    ids=["cpu.gemv", "cpu.matmul", "cpu.panels", "cuda.gemv", "cuda.matmul", "cuda.matmul of 40"],
 )
 def test_the_default_comes_first_and_all_candidates_are_different(
     rule: ShapedRule[Any, Any], func: tirx.PrimFunc, target: tvm.target.Target
@@ -91,7 +93,8 @@ def test_a_choice_for_another_rule_or_of_no_legal_shape_is_no_choice() -> None:
 def test_a_kernel_without_a_shape_leaves_no_choice() -> None:
     func = packed_product(24, 160, 1)
     assert shaped_rule_of(func, TARGET, _RULES) is schedule_gemv
-    assert shaped_rule_of(packed_product(24, 160, None), TARGET, _RULES) is schedule_matmul
+    assert shaped_rule_of(packed_product(24, 160, None), TARGET, _RULES) is schedule_panels
+    assert shaped_rule_of(packed_product(12, 160, None), TARGET, _RULES) is schedule_matmul
     assert shaped_rule_of(func.with_attr("tirx.is_scheduled", True), TARGET, _RULES) is None
     assert shaped_rule_of(packed_product(24, 160, 1, by_columns=True), TARGET, _RULES) is not None
 
@@ -113,6 +116,8 @@ def test_shapes_without_sense_are_refused() -> None:
         GemvShape(rows=0)
     with pytest.raises(ValueError, match="registers"):
         MatmulShape(tile=8, vectors=8, rows=4)
+    with pytest.raises(ValueError, match="no shape of a panel"):
+        PanelShape(rows=16, vectors=0)
     with pytest.raises(ValueError, match="no shape of a tile"):
         ProductShape(vectors=96)
     with pytest.raises(ValueError, match="no tile"):

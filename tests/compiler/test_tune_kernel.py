@@ -94,9 +94,9 @@ def untuned(bench: Bench) -> Path:
 
 
 def test_a_candidate_is_measured_beside_the_default(bench: Bench, untuned: Path) -> None:
-    assert bench.listed.rule == "cpu.matmul"
+    assert bench.listed.rule == "cpu.panels"
     assert bench.listed.sizes == ({"v0": 4}, {"v0": 32}, {"v0": 128})
-    assert bench.listed.shapes[0] == {"tile": 8, "vectors": 4, "rows": 2}
+    assert bench.listed.shapes[0] == {"rows": 16, "vectors": 6, "places": 1024}
     candidate = bench.library("candidate", bench.listed.shapes[-1])
     assert candidate.read_bytes() != untuned.read_bytes()
     found = bench.tune(candidate, untuned, sizes=[{"v0": 3}, {"v0": 40}])

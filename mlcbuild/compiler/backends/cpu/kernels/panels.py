@@ -39,6 +39,7 @@ from mlcbuild.compiler.kernels.shapes import ShapedRule
 ReadX = Callable[[Expression, Expression], Expression]
 """Answers a vector's element in float32, by the vector's number and its place along k."""
 
+_PLACES = 1024  # of a panel, which is 128 or 256 KB then
 _MANY_TILES = 32  # that threads share well
 
 
@@ -49,7 +50,7 @@ class PanelShape:
 
     rows: int
     vectors: int
-    places: int = 1024
+    places: int = _PLACES
 
     def __post_init__(self) -> None:
         if self.rows < 1 or self.vectors < 1 or self.places < 1:
@@ -102,6 +103,9 @@ def _sums(count: int) -> int:
 
 
 def _fits(matched: ProductByRegisters, shape: PanelShape) -> bool:
+    """Whether rows fill registers, and places are fewer than there are, where they are not the default."""
+    if shape.places != _PLACES and shape.places >= matched.product.k:
+        return False
     if matched.product.n % shape.rows or shape.rows % matched.lanes:
         return False
     return shape.rows // matched.lanes * shape.vectors <= _sums(matched.lanes)
