@@ -46,7 +46,7 @@ def _measured_beside(name: str) -> object:
     rule = RULES[name]
     if name.endswith(".gemv"):
         return [_default(rule, n, k, 1) for n, k in MATRICES]
-    if name == "cpu.matmul":
+    if name in ("cpu.matmul", "cpu.panels"):
         return rule.sizes, [_default(rule, n, k, None) for n, k in MATRICES]
     if name == "cuda.matmul":
         return rule.sizes, [_tiles(n, k, rule.sizes) for n, k in MATRICES]
@@ -56,6 +56,7 @@ def _measured_beside(name: str) -> object:
 PINNED: dict[str, object] = {
     "cpu.gemv": [(1, 512, 2)] * 5,
     "cpu.matmul": ((4, 32, 128), [(8, 4, 2)] * 5),
+    "cpu.panels": ((4, 32, 128), [(16, 6, 1024)] * 5),
     "cpu.paged_prefill": (0, 64),
     "cpu.ragged_prefill": (0, 64),
     "cuda.gemv:2": [(6, 1, 1), (8, 1, 1), (8, 1, 1), (16, 1, 1), (4, 1, 1)],

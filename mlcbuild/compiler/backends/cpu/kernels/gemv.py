@@ -44,7 +44,7 @@ class GemvShape:
     sums are kept at once for a row, so that additions need not wait for each other."""
 
     rows: int = 1
-    words_ahead: int = 1024
+    words_ahead: int = 512
     chains: int = 2
 
     def __post_init__(self) -> None:
