@@ -16,7 +16,7 @@ _MORE_THAN_ANY = 1 << 16  # processors: who asks for more than a machine has run
 
 def implement(context: RuleContext) -> Providers:
     target = context.target
-    environment = environment_with(context, "apache-tvm", "onnx")
+    environment = environment_with(context, "apache-tvm", "onnx", "psutil")  # the search asks it for cores
     found = environment_stage(
         context,
         "SearchSchedules",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -74,4 +75,6 @@ class WorkspaceLock:
             self._waits(f"waiting for {who}, which is building in this workspace")
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+        # For whoever waits. On a full disk nobody is told, and `mlcbuild clean` can still make room.
+        with contextlib.suppress(OSError):
+            os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)

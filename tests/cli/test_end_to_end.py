@@ -166,7 +166,7 @@ def test_run_becomes_the_program(root: Path) -> None:
 
 def test_what_cannot_be_run(root: Path, capsys: Capture) -> None:
     assert main(["run", ":sh"]) == 2
-    assert capsys.readouterr().err.startswith("error: //:sh cannot be run: it is a tool\n")
+    assert capsys.readouterr().err.startswith("error: //:sh cannot be run: its rule is tool\n")
     assert main(["run", ":all"]) == 2
     assert '":all" matches 3 targets, but only one can be run' in capsys.readouterr().err
     assert main(["run", ":greeting"]) == 6

@@ -127,6 +127,13 @@ def test_help_of_a_command_is_its_options(capsys: Capture) -> None:
     assert capsys.readouterr().out == shown
 
 
+def test_help_of_a_command_is_json_where_that_is_asked_for(capsys: Capture) -> None:
+    assert main(["help", "build"]) == 0
+    shown = capsys.readouterr().out
+    assert main(["help", "build", "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"topic": "build", "text": shown}
+
+
 def test_an_unknown_topic_is_told(snapshot: Snapshot, capsys: Capture) -> None:
     assert main(["help", "exit-code"]) == 2
     out, err = capsys.readouterr()

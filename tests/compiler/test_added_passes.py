@@ -149,6 +149,15 @@ def test_what_an_added_pass_raises_comes_through_and_says_which_it_was() -> None
         ran(COMMON, None, (_failing(StageError("unusable")),), AT)
 
 
+def test_only_a_workspaces_pass_is_told_how_passes_are_called() -> None:
+    with pytest.raises(TypeError) as raised:
+        ran(COMMON, None, (_failing(TypeError("wrong type")),), AT)
+    assert raised.value.__notes__[1].startswith("a pass is a function (module, context)")
+    with pytest.raises(TypeError) as raised:
+        ran(COMMON, {"Own": PlacedPass(run=_failing(TypeError("wrong type")), after="First")})
+    assert raised.value.__notes__ == ["raised by the pass Own, after First"]
+
+
 def test_a_backends_own_pass_is_told_of_as_a_workspaces_is() -> None:
     backend: Passes = {"Own": PlacedPass(run=_failing(ValueError("wrong")), after="First")}
     with pytest.raises(ValueError, match="wrong") as raised:

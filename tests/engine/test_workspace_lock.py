@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 import threading
@@ -31,6 +33,15 @@ def test_a_second_build_that_will_not_wait_is_told_who_builds(tmp_path: Path) ->
         other.wait()
         with WorkspaceLock(tmp_path, block=False):
             pass
+
+
+def test_a_full_disk_locks_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with WorkspaceLock(tmp_path), pytest.raises(WorkspaceLockedError, match="another process is building"):
+        WorkspaceLock(tmp_path, block=False).__enter__()
 
 
 def test_a_second_build_waits_and_says_so(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from mlcbuild.engine.action import CachePolicy, StageCall
 from tests.rules.test_other_compilers import JAX, RUN, TORCH, errors, jax, torch, workspace, xla
 from tests.rules.world import action, analysed
 
+SEARCHING = (*RUN, "psutil")
 RUNTIMES = "mlcbuild.compiler.environments.runtimes"
 WEIGHTS = 'weights = "weights.safetensors"'
 IREE = '[[iree_module]]\nname = "i"\nmodel = ":s"\nenvironment = ":made"\ncpu = "znver4"\n'
@@ -43,7 +44,7 @@ def test_each_build_is_run_by_the_runtime_of_its_rule(tmp_path: Path) -> None:
     root = workspace(
         tmp_path,
         "\n".join([*tables, measured(*names)]),
-        locked=tuple({*TORCH, *JAX, *RUN, "executorch"}),
+        locked=tuple({*TORCH, *JAX, *SEARCHING, "executorch"}),
     )
     found = action(analysed(root, "//:c"), "MeasureModels")
     assert isinstance(found.command, StageCall)
@@ -84,7 +85,7 @@ def test_weights_compile_nothing_of_a_module(tmp_path: Path) -> None:
 
 
 def test_a_search_is_measured_alone_on_one_machine_and_its_records_are_an_input(tmp_path: Path) -> None:
-    analysis = analysed(workspace(tmp_path, TUNED, locked=RUN), "//:m")
+    analysis = analysed(workspace(tmp_path, TUNED, locked=SEARCHING), "//:m")
     search, built = action(analysis, "SearchSchedules"), action(analysis, "BuildRelax")
     assert search.cache is CachePolicy.LOCAL
     assert search.toolchains == ("machine:here", "python")
@@ -98,7 +99,7 @@ def test_a_search_is_measured_alone_on_one_machine_and_its_records_are_an_input(
     assert dict(built.command.inputs)["records"] == "in/records/records.json"
 
     pinned = TUNED.replace('records = ":found"', 'records = "other.txt"')
-    found = analysed(workspace(tmp_path / "pinned", pinned, locked=RUN), "//:m")
+    found = analysed(workspace(tmp_path / "pinned", pinned, locked=SEARCHING), "//:m")
     assert "SearchSchedules" not in {each.mnemonic for each in found.actions}
 
 
@@ -111,5 +112,5 @@ def test_a_search_is_measured_alone_on_one_machine_and_its_records_are_an_input(
     ],
 )
 def test_a_mistake_in_a_search_is_told_at_load(tmp_path: Path, was: str, wrong: str, told: str) -> None:
-    found = errors(workspace(tmp_path, TUNED.replace(was, wrong), locked=RUN))
+    found = errors(workspace(tmp_path, TUNED.replace(was, wrong), locked=SEARCHING))
     assert any(told in each for each in found), found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from typing import Annotated
 
 import typer
@@ -36,11 +38,16 @@ def help(
     from mlcbuild.cli.help.command import print_topic, print_topics
     from mlcbuild.cli.help.topics import topics
     from mlcbuild.cli.main import COMMANDS, main
+    from mlcbuild.cli.output.json_output import print_json
 
     if not topic:
         print_topics(output, global_options(context))
     elif topic in COMMANDS and topic not in topics():
-        return main([topic, "--help"])
+        if output is OutputFormat.TEXT:
+            return main([topic, "--help"])
+        with contextlib.redirect_stdout(io.StringIO()) as shown:
+            main([topic, "--help"])
+        print_json({"topic": topic, "text": shown.getvalue()})
     else:
         print_topic(topic, output, global_options(context))
     return 0

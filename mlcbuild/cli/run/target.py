@@ -79,7 +79,7 @@ def _executable(target: AnalysedTarget) -> ExecutableInfo:
     found = target.provided(ExecutableInfo)
     if found is None:
         raise UsageError(
-            f"{target.label} cannot be run: it is a {target.rule}",
+            f"{target.label} cannot be run: its rule is {target.rule}",
             advice=_ADVICE.get(target.rule, ("a model_package can be run, and a command with one executable output",)),
         )
     return found

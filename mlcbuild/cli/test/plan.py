@@ -59,7 +59,10 @@ def chosen_tests(analysis: Analysis, loaded: LoadedWorkspace, request: TestReque
             raise NoTestsError(f"no test is left of {len(tests)}: filters of tags or sizes leave all out")
         raise NoTestsError(
             "no test target matches, although tests are to run",
-            advice=("""mlcbuild query 'kind(".*_test", //...)' lists those that there are""",),
+            advice=(
+                """mlcbuild query 'kind(".*_test", //...)' lists those that there are""",
+                "one that is tagged manual runs only where it is named",
+            ),
         )
     named = set() if request.builds_tests_only else loaded.named.difference(tests)
     return replace(analysis.narrowed(left | named), skipped=skipped)

@@ -42,7 +42,7 @@ class PlacedPass:
             raise
         except Exception as error:
             error.add_note(f"raised by {self}")
-            if isinstance(error, TypeError):
+            if isinstance(error, TypeError) and ":" in self.name:
                 error.add_note(_SIGNATURE)
             raise
         if not isinstance(made, tvm.IRModule):

@@ -59,6 +59,7 @@ class _Fuser:
             product = self.calls.get(arguments[0]) if len(arguments) == 1 else None
             if (
                 product is not None
+                and isinstance(call.ty, relax.TensorType)  # not several results, such as queries, keys and values
                 and self.reads[arguments[0]] == 1
                 and (group := self._group(product, call)) is not None
             ):
