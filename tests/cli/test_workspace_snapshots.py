@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pickle
@@ -17,9 +18,10 @@ import pytest
 from mlcbuild.cache.integrity import checksum_of_bytes
 from mlcbuild.cli.workspace import snapshots
 from mlcbuild.cli.workspace.opening import open_workspace
-from mlcbuild.cli.workspace.snapshots import Snapshots
+from mlcbuild.cli.workspace.snapshots import Snapshots, _Reader
 from mlcbuild.engine.no_op_record import load_no_op_record
 from mlcbuild.workspace.observed import ObservedPaths
+from mlcbuild.workspace.schema import AttributeKind, RuleSchema
 from tests.cli.snapshot_world import RACY_SECONDS, Hits, settle, snapshot_world, write_sample, written
 from tests.end_to_end.world import World
 
@@ -87,6 +89,25 @@ def test_a_damaged_snapshot_counts_as_absent_and_is_replaced(world: World, hits:
     if damage != "a folder":
         with hits.all():
             assert world.mlcbuild("query", "//...") == answer
+
+
+class AsBefore:
+    """As a pickle, what Python before 3.11.4 makes of a member of an enumeration."""
+
+    def __init__(self, kind: object, name: str) -> None:
+        self.kind, self.name = kind, name
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return getattr, (self.kind, self.name)
+
+
+def test_members_of_enumerations_are_read_as_every_python_writes_them() -> None:
+    member = AttributeKind.BOOLEAN
+    for pickled in (member, AsBefore(AttributeKind, "BOOLEAN")):
+        assert _Reader(io.BytesIO(pickle.dumps(pickled, 5))).load() is member
+    for kind, name in ((AttributeKind, "mro"), (RuleSchema, "__init__")):
+        with pytest.raises((pickle.UnpicklingError, KeyError)):
+            _Reader(io.BytesIO(pickle.dumps(AsBefore(kind, name), 5))).load()
 
 
 class Trap:
