@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,11 @@ def test_completion_of_labels(workspace: Path) -> None:
     assert complete("mlcbuild build //mo") == ["//models:all", "//models/..."]
     assert complete("mlcbuild build //models:s") == ["//models:shapes"]
     assert complete("mlcbuild run :a") == [":all-data", ":all"]
+
+
+def test_the_name_of_the_workspace_is_no_target(workspace: Path) -> None:
+    name = tomllib.loads((workspace / "BUILD.toml").read_text())["workspace"]["name"]
+    assert complete(f"mlcbuild build :{name}") == complete(f"mlcbuild build //:{name}") == []
 
 
 def test_completion_in_bash_whose_words_end_at_colons(workspace: Path) -> None:

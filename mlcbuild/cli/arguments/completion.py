@@ -13,6 +13,8 @@ from pathlib import Path
 
 _BUILD_FILE = "BUILD.toml"
 _NAME = re.compile(r"""^\s*name\s*=\s*["']([^"'{]+)["']""", re.MULTILINE)
+# [workspace] and such, which have names that are no targets', up to the next table.
+_NO_TARGETS = re.compile(r"^\s*\[(?!\[).*?(?=^\s*\[|\Z)", re.MULTILINE | re.DOTALL)
 _WORKSPACE = re.compile(r"^\s*\[workspace\]", re.MULTILINE)
 _CONFIGURATION = re.compile(r"""^\s*\[configuration\.["']?([\w.-]+?)["']?\]""", re.MULTILINE)
 _HIDDEN = re.compile(r"^\.|^mlcbuild-out$")
@@ -119,7 +121,7 @@ def _folders(directory: Path) -> Iterator[str]:
 
 
 def _names(package: Path) -> list[str]:
-    return [*sorted(set(_NAME.findall(_text_of(package)))), "all"]
+    return [*sorted(set(_NAME.findall(_NO_TARGETS.sub("", _text_of(package))))), "all"]
 
 
 def _text_of(package: Path) -> str:
