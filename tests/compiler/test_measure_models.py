@@ -46,7 +46,7 @@ def runtime(folder: Path, name: str) -> Callable[..., Any]:
     return load
 
 
-def measured(folder: Path, *names: str) -> list[dict[str, Any]]:
+def measured(folder: Path, *names: str, seconds: float = 0.01) -> list[dict[str, Any]]:
     cases = folder / "cases"
     for size in (1, 4):
         (cases / str(size)).mkdir(parents=True)
@@ -62,7 +62,7 @@ def measured(folder: Path, *names: str) -> list[dict[str, Any]]:
         measured=folder / "measured.json",
         models=[{"label": name, "environment": 0, "options": {"factor": 2}} for name in names],
         rounds=2,
-        seconds=0.01,
+        seconds=seconds,
         threads=2,
         environment_0=ENVIRONMENT,
         **arguments,
@@ -112,6 +112,12 @@ def test_a_slow_model_is_called_less_often(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     (slow,) = measured(tmp_path, "slow")
     assert all(2 <= case["calls"] <= 4 for case in slow["cases"]), "one or two in each round: it takes the time of two"
+
+
+def test_without_time_a_model_is_called_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (twice,) = measured(tmp_path, "twice", seconds=0)
+    assert [case["calls"] for case in twice["cases"]] == [2, 2], "in each of two rounds"
 
 
 @pytest.mark.parametrize(

@@ -77,8 +77,10 @@ def _timed(
     taken: list[float] = []
     began_all = time.perf_counter()
     # A slow model is called less often, once at least.
-    while (elapsed := time.perf_counter() - began_all) < seconds or (
-        len(taken) < _LEAST_CALLS and elapsed < _PATIENCE * seconds
+    while (
+        not taken
+        or (elapsed := time.perf_counter() - began_all) < seconds
+        or (len(taken) < _LEAST_CALLS and elapsed < _PATIENCE * seconds)
     ):
         began = time.perf_counter()
         call(arrays)
