@@ -63,10 +63,10 @@ def test_tables() -> None:
     assert title_of(found) == "//m:compared on Some CPU, 2 threads, median of 5 rounds in turn"
     builds, speeds = (as_text(table) for table in tables_of(found))
     assert builds == [
-        "build          compiler    compile s  no-op s   size  load ms    peak",
-        "//m:one        One 1.2          1.25     0.50  34 MB     50.0  100 MB",
-        "//m:other|<b>  Other 1.2                 0.25  34 MB     10.0   90 MB",
-        "//m:broken     Broken 1.2                0.12  34 MB",
+        "build          compiler    compile s  no-op ms   size  load ms    peak",
+        "//m:one        One 1.2          1.25     500.0  34 MB     50.0  100 MB",
+        "//m:other|<b>  Other 1.2                 250.0  34 MB     10.0   90 MB",
+        "//m:broken     Broken 1.2                125.0  34 MB",
     ]
     assert speeds == [
         "build          size  first ms       µs  spread   per s  × fastest    error",

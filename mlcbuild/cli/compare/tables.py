@@ -22,7 +22,7 @@ class Table:
 def tables_of(comparison: Comparison) -> tuple[Table, ...]:
     """What each build is, then how fast it is at each size."""
     builds = Table(
-        head=("build", "compiler", "compile s", "no-op s", "size", "load ms", "peak"),
+        head=("build", "compiler", "compile s", "no-op ms", "size", "load ms", "peak"),
         rows=tuple(_build_row(build) for build in comparison.builds),
         left=2,
     )
@@ -82,7 +82,7 @@ def _build_row(build: ComparedBuild) -> tuple[str, ...]:
         build.label,
         f"{build.compiler} {build.version}",
         "" if build.compile_seconds is None else f"{build.compile_seconds:.2f}",
-        "" if build.cached_seconds is None else f"{build.cached_seconds:.2f}",
+        "" if build.cached_seconds is None else f"{1000 * build.cached_seconds:.1f}",
         byte_count(build.bytes),
         "" if build.failure else f"{1e3 * build.load_seconds:.1f}",
         "" if build.failure else byte_count(build.peak_bytes),
