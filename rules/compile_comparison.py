@@ -10,10 +10,9 @@ from mlcbuild.rules.compiled_models import CompiledModelInfo
 from mlcbuild.rules.environments import ENVIRONMENT, environment_stage, environment_with
 from mlcbuild.rules.onnx_model import MODEL, OnnxInfo
 from mlcbuild.rules.providers import FilesInfo
+from mlcbuild.rules.requirements import MORE_CPUS_THAN_ANY
 from mlcbuild.rules.rule import Providers, Rule, RuleContext, StageInput
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
-
-_MORE_THAN_ANY = 1 << 16  # processors: who asks for more than a machine has runs alone on it
 
 
 def implement(context: RuleContext) -> Providers:
@@ -74,7 +73,7 @@ def implement(context: RuleContext) -> Providers:
         toolchains=("machine:here", "python"),
         # It is true of the machine that it was measured on.
         cache=CachePolicy.LOCAL,
-        requirements=ExecutionRequirements(cpus=_MORE_THAN_ANY),
+        requirements=ExecutionRequirements(cpus=MORE_CPUS_THAN_ANY),
     )
     return (FilesInfo(files=(("measured.json", measured.output("out/measured.json")),)),)
 

@@ -7,11 +7,11 @@ from mlcbuild.rules.environments import ENVIRONMENT, environment_stage, environm
 from mlcbuild.rules.onnx_model import MODEL, OnnxInfo
 from mlcbuild.rules.providers import FilesInfo
 from mlcbuild.rules.relax_module import CPU, processor_target
+from mlcbuild.rules.requirements import MORE_CPUS_THAN_ANY
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
 
 _RECORDS = "records.json"
-_MORE_THAN_ANY = 1 << 16  # processors: who asks for more than a machine has runs alone on it
 
 
 def implement(context: RuleContext) -> Providers:
@@ -32,7 +32,7 @@ def implement(context: RuleContext) -> Providers:
         toolchains=("machine:here",),
         # It is true of the machine that it was measured on.
         cache=CachePolicy.LOCAL,
-        requirements=ExecutionRequirements(cpus=_MORE_THAN_ANY),
+        requirements=ExecutionRequirements(cpus=MORE_CPUS_THAN_ANY),
     )
     return (FilesInfo(files=((_RECORDS, found.output(f"out/{_RECORDS}")),)),)
 

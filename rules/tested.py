@@ -12,6 +12,7 @@ from typing import cast
 
 from mlcbuild.engine.action import Artifact, CachePolicy, ExecutionRequirements, JsonValue
 from mlcbuild.rules.providers import FilesInfo, PackageInfo, TestInfo
+from mlcbuild.rules.requirements import MORE_CPUS_THAN_ANY
 from mlcbuild.rules.rule import Providers, RuleContext, StageInput
 from mlcbuild.workspace.schema import Attribute, AttributeKind
 
@@ -56,9 +57,6 @@ TAGS = (
 )
 
 
-_MORE_THAN_ANY = 1 << 16  # processors: who asks for more than a machine has runs alone on it
-
-
 def cache_policy(context: RuleContext, *, default: CachePolicy = CachePolicy.ALL) -> CachePolicy:
     """What the tags of a test say of its result."""
     tags = context.target.tags
@@ -70,7 +68,7 @@ def cache_policy(context: RuleContext, *, default: CachePolicy = CachePolicy.ALL
 def limits(context: RuleContext) -> ExecutionRequirements:
     """What TEST_ATTRIBUTES and the tags say of what a test takes."""
     return ExecutionRequirements(
-        cpus=_MORE_THAN_ANY if EXCLUSIVE in context.target.tags else context.target.integer("cpus"),
+        cpus=MORE_CPUS_THAN_ANY if EXCLUSIVE in context.target.tags else context.target.integer("cpus"),
         memory_bytes=context.target.optional_integer("memory") or 0,
         timeout_seconds=float(
             cast("float | None", context.target.get("timeout")) or _SECONDS[context.target.string("size")]
@@ -85,7 +83,7 @@ def run_requirements(
     said = limits(context)
     return replace(
         context.required(package, PackageInfo).platform.run_requirements,
-        cpus=_MORE_THAN_ANY if alone else said.cpus,
+        cpus=MORE_CPUS_THAN_ANY if alone else said.cpus,
         memory_bytes=said.memory_bytes,
         timeout_seconds=said.timeout_seconds,
         execution_hints=(("threads", context.target.integer("cpus")),),

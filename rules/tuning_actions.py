@@ -21,10 +21,10 @@ from mlcbuild.engine.action import (
 )
 from mlcbuild.rules.backend import PlatformInfo
 from mlcbuild.rules.kernels import KernelActions, of_part, schedule_action
+from mlcbuild.rules.requirements import MORE_CPUS_THAN_ANY
 from mlcbuild.rules.rule import stage_action
 
 CANDIDATES = "candidates"
-_MORE_THAN_ANY = 1 << 16  # processors: who asks for more than a machine has runs alone on it
 _GRACE_SECONDS = 30.0  # of TuneKernel, beside its measurements
 
 
@@ -102,7 +102,7 @@ class TunedLibrary:
             toolchains=("tvm",),
             cache=CachePolicy.NONE,
             requirements=ExecutionRequirements(
-                cpus=_MORE_THAN_ANY if alone else 1,
+                cpus=MORE_CPUS_THAN_ANY if alone else 1,
                 gpus=needed.gpus,
                 labels=needed.labels,
                 timeout_seconds=len(sizes) * seconds + _GRACE_SECONDS,
