@@ -43,6 +43,6 @@ def run(*, source: Path, made: Path, form: str, host: str, processor: str, accel
     done = subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True, check=False)
     if done.returncode:
         told = done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"
-        lines = [line for line in told.splitlines() if "error:" in line] or told.splitlines() or ["it says nothing"]
+        lines = [line for line in told.splitlines() if "error:" in line] or told.splitlines()
         raise SystemExit(f"Mojo cannot build the program: {lines[0].replace(f'{here}/', '').strip()}")
     shutil.move(_PROGRAM, placed)
