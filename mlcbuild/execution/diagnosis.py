@@ -20,6 +20,7 @@ _SHARING = re.compile(
     rb"/dev/shm/|SemLock|posixshmem|psm_|\b(?:sem|shm|mq)_open|\b(?:shm|sem|msg)get|[Ss]emaphore|[Ss]hared memory"
     rb"|[Mm]essage queue|keyctl|ptrace"
 )
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _DENIED = (b"permission denied", b"eacces")
 _ALONE = (
     "actions have no shared memory, semaphores or message queues between processes, no keyrings and no ptrace: "
@@ -174,3 +175,18 @@ def _tool(request: ExecutionRequest, exit_code: int, end: ProcessEnd) -> Diagnos
             exit_code=exit_code,
         )
     return Diagnosis(kind=OutcomeKind.SUCCEEDED)
+
+
+def input_was_written(request: ExecutionRequest, paths: Sequence[str], exit_code: int) -> Diagnosis:
+    """The failure of an action that wrote to its inputs."""
+    message = f"{request.identifier} wrote to its input {', '.join(paths)}"
+    message += "\n  inputs are read-only: write to a declared output"
+    return Diagnosis(kind=OutcomeKind.FAILED, message=message, exit_code=exit_code)
+
+
+def explain_system_error(request: ExecutionRequest, error: OSError) -> str:
+    """What the machine refused, for people."""
+    where = f" ({error.filename})" if error.filename else ""
+    if error.errno in _DISK_FULL:
+        return f"{request.identifier}: no space left on the disk{where}\n  free some space and build again"
+    return f"{request.identifier}: {error.strerror or error}{where}"

@@ -3,28 +3,26 @@
 A stage gets each blob as a symbolic link to the store's read-only file, so nothing is copied. A tool gets files of its
 own (a reflink if the file system supports it, else a copy), because tools treat links in their own ways: tar archives
 the link, and a program looks for its neighbours where the link leads. Executable inputs are copied too, because of
-their mode.
+their mode. A folder of very many files that a stage names as one input is one link, where `trees` keeps such folders.
 """
 
-# ruff: noqa: PTH103, PTH123, PTH211
+# ruff: noqa: PTH103, PTH211
 # Paths are strings here: to make a Path costs more than the system call that needs it.
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mlcbuild.cache.copying import clone_or_copy
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.store import BlobMissingError, LocalBlobStore
 from mlcbuild.engine.action import StageCall
 from mlcbuild.engine.executor import ExecutionRequest, FileEntry
 from mlcbuild.execution.environment import TEMPORARY
-
-_MODIFIED = 946_684_800  # 2000-01-01, the modification time of every copied input: the same in every run
+from mlcbuild.execution.input_trees import LEAST_FILES, InputTrees, TreeFile, copy_input
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +38,14 @@ class LinkedBlob:
         return self.signature[0]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """What an action reads outside of its directory: blobs, and the folders of `InputTrees` with links to some."""
+
+    blobs: tuple[LinkedBlob, ...]
+    trees: tuple[Path, ...]
+
+
 class MissingInputsError(Exception):
     """Blobs are no longer in the store. The engine makes them again."""
 
@@ -48,29 +54,44 @@ class MissingInputsError(Exception):
         self.digests = tuple(sorted(set(digests)))
 
 
-def lay_out(request: ExecutionRequest, directory: Path, store: LocalBlobStore) -> tuple[LinkedBlob, ...]:
+def lay_out(
+    request: ExecutionRequest, directory: Path, store: LocalBlobStore, trees: InputTrees | None = None
+) -> Layout:
     """Put inputs and the directories for outputs into `directory`.
 
     Raises MissingInputsError, the other errors of the store, and OSError.
     """
-    for parent in _directories(request):
+    shared = _shared_folders(request) if trees is not None else {}
+    for parent in _directories(request, shared):
         os.makedirs(f"{directory}/{parent}", exist_ok=True)
     may_link = isinstance(request.command, StageCall)
     linked: list[LinkedBlob] = []
     missing: list[Digest] = []
+    in_trees: dict[str, list[TreeFile]] = {folder: [] for folder in shared}
     for entry in request.inputs:
+        folder = next((each for each in shared if entry.path.startswith(each)), "")
         try:
             file = store.path_of(entry.digest)
-            if may_link and not entry.is_executable:
+            is_link = may_link and not entry.is_executable
+            if is_link:
                 linked.append(LinkedBlob(entry=entry, file=file, signature=_signature(file)))
+            if folder:
+                path = entry.path.removeprefix(folder)
+                in_trees[folder].append(TreeFile(path=path, file=str(file), is_executable=entry.is_executable))
+            elif is_link:
                 os.symlink(file, f"{directory}/{entry.path}")
             else:
-                _copy(file, f"{directory}/{entry.path}", mode=0o555 if entry.is_executable else 0o444)
+                copy_input(file, f"{directory}/{entry.path}", mode=0o555 if entry.is_executable else 0o444)
         except (BlobMissingError, FileNotFoundError):
             missing.append(entry.digest)
     if missing:
         raise MissingInputsError(missing)
-    return tuple(linked)
+    used = []
+    for folder, files in in_trees.items():
+        assert trees is not None
+        used.append(trees.tree_of(files))
+        os.symlink(used[-1], f"{directory}/{folder.rstrip('/')}")
+    return Layout(blobs=tuple(linked), trees=tuple(used))
 
 
 def changed(blobs: Iterable[LinkedBlob]) -> list[LinkedBlob]:
@@ -93,11 +114,32 @@ def vanished(blobs: Iterable[LinkedBlob]) -> list[Digest]:
     return [blob.entry.digest for blob in blobs if not blob.file.exists()]
 
 
-def _directories(request: ExecutionRequest) -> list[str]:
-    """All directories to create, parents first."""
-    found = {TEMPORARY}
-    for path in (*(entry.path for entry in request.inputs), *request.outputs, *_argument_directories(request)):
-        found.add(path.removesuffix("/") if path.endswith("/") else os.path.dirname(path))  # noqa: PTH120
+def _shared_folders(request: ExecutionRequest) -> dict[str, int]:
+    """The folders that a stage names as inputs and that hold very many files, and how many; none is in another."""
+    call = request.command
+    if not isinstance(call, StageCall) or len(request.inputs) < LEAST_FILES:
+        return {}
+    named = [path for _, path in call.inputs if isinstance(path, str) and path.endswith("/")]
+    counts = dict.fromkeys(named, 0)
+    for entry in request.inputs:
+        for folder in named:
+            counts[folder] += entry.path.startswith(folder)
+    large = {folder: count for folder, count in counts.items() if count >= LEAST_FILES}
+    return {
+        folder: count
+        for folder, count in large.items()
+        if not any(folder != other and (folder.startswith(other) or other.startswith(folder)) for other in named)
+        and not any(output.startswith(folder) for output in request.outputs)
+    }
+
+
+def _directories(request: ExecutionRequest, shared: Collection[str] = ()) -> list[str]:
+    """All directories to create, parents first. Those that are `shared` become links."""
+    inputs = [entry.path for entry in request.inputs if not any(entry.path.startswith(each) for each in shared)]
+    found = {TEMPORARY, *(os.path.dirname(folder.rstrip("/")) for folder in shared)}  # noqa: PTH120
+    for path in (*inputs, *request.outputs, *_argument_directories(request)):
+        if path not in shared:
+            found.add(path.removesuffix("/") if path.endswith("/") else os.path.dirname(path))  # noqa: PTH120
     return sorted(found - {""})
 
 
@@ -113,9 +155,3 @@ def _argument_directories(request: ExecutionRequest) -> list[str]:
 def _signature(file: Path) -> tuple[int, ...]:
     status = file.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def _copy(source: Path, destination: str, *, mode: int) -> None:
-    with open(source, "rb", buffering=0) as stream:
-        clone_or_copy(stream.fileno(), destination, mode=mode)
-    os.utime(destination, (_MODIFIED, _MODIFIED))

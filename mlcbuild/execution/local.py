@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import threading
 import time
 import traceback
@@ -22,21 +21,31 @@ from mlcbuild.errors import InfrastructureError, LocalEnvironmentError
 from mlcbuild.execution import source_loader
 from mlcbuild.execution.admission import FreeResources, ResourceRequest
 from mlcbuild.execution.child_request import child_request
-from mlcbuild.execution.diagnosis import Diagnosis, check_modules, denied_paths_of_tool, diagnose, explain_sharing
+from mlcbuild.execution.diagnosis import (
+    Diagnosis,
+    check_modules,
+    denied_paths_of_tool,
+    diagnose,
+    explain_sharing,
+    explain_system_error,
+    input_was_written,
+)
 from mlcbuild.execution.failed_sandbox import keep_failed_sandbox
 from mlcbuild.execution.fork_client import ForkedProcess, ProcessEnd
 from mlcbuild.execution.fork_clients import ForkClients
+from mlcbuild.execution.input_trees import InputTrees
 from mlcbuild.execution.layout import LinkedBlob, MissingInputsError, changed, lay_out, vanished
 from mlcbuild.execution.machine_resources import MachineResources, this_machine, unmet_requirement
 from mlcbuild.execution.memory import FreeMemory, KernelKills, available_bytes
 from mlcbuild.execution.output_files import OutputError, store_made, store_outputs
 from mlcbuild.execution.preload import Preloads
+from mlcbuild.execution.sandbox import landlock_version
 from mlcbuild.execution.sandbox_policy import SandboxPolicies
 from mlcbuild.execution.scratch import Scratch, remove
 from mlcbuild.execution.server_pool import IDLE_SECONDS
 from mlcbuild.regular_files import read_regular
 
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+_TREES = "trees"  # the folder of large inputs, beside those of actions
 _MEMORY_SECONDS = 0.5  # how often free memory is read while an action waits for it
 
 
@@ -151,6 +160,7 @@ class LocalExecutor:
         self._package = f"{Path(mlcbuild.__file__).parent}/"
         self._hidden = hidden
         self._policies: SandboxPolicies | None = None
+        self._trees = InputTrees(scratch.resolve() / _TREES)
         self._failed_sandboxes = failed_sandboxes
         self._threads: list[threading.Thread] = []
         self._closed = False
@@ -208,6 +218,7 @@ class LocalExecutor:
             if thread is not threading.current_thread():
                 thread.join()
         self._fork_clients.close()
+        self._trees.close()
         with self._condition:
             scratch, self._scratch = self._scratch, None
         if scratch is not None:
@@ -272,7 +283,9 @@ class LocalExecutor:
         except InfrastructureError as error:
             return task.outcome(Diagnosis(kind=OutcomeKind.ENVIRONMENT, message=str(error)))
         except OSError as error:
-            return task.outcome(Diagnosis(kind=OutcomeKind.ENVIRONMENT, message=_explain(task.request, error)))
+            return task.outcome(
+                Diagnosis(kind=OutcomeKind.ENVIRONMENT, message=explain_system_error(task.request, error))
+            )
         except Exception as error:  # A bug of ours must still be an outcome, or the build would wait for ever.
             message = f"{task.request.identifier}: internal error: {type(error).__name__}: {error}"
             return task.outcome(
@@ -281,10 +294,11 @@ class LocalExecutor:
 
     def _run(self, task: _Task, directory: Path) -> ExecutionOutcome:
         request = task.request
-        blobs = lay_out(request, directory, self._store)
+        policies = self._policies_for(request)
+        # Without the sandbox nothing keeps an action from writing into a folder which others read.
+        layout = lay_out(request, directory, self._store, self._trees if policies and landlock_version() else None)
         task.laid_out = time.monotonic()
         client = self._fork_clients.get(self._preloads.of(request), logs=directory.parent)
-        policies = self._policies_for(request)
         body = child_request(
             request,
             directory,
@@ -292,7 +306,7 @@ class LocalExecutor:
             module_paths=self._module_paths,
             bytecode=self._bytecode,
         )
-        process = client.launch({**body, "sandbox": policies.of(request, directory, blobs)} if policies else body)
+        process = client.launch({**body, "sandbox": policies.of(request, directory, layout)} if policies else body)
         with self._condition:
             task.process = process
             cancelled = task.cancelled
@@ -307,8 +321,8 @@ class LocalExecutor:
         if diagnosis.kind is OutcomeKind.LOST and (reason := client.start_error()):
             message = f"a worker cannot start: {reason}\n  reinstall mlcbuild and what it depends on"
             diagnosis = Diagnosis(kind=OutcomeKind.ENVIRONMENT, message=message)
-        if written := [blob for blob in changed(blobs) if not self._was_stored_again(blob)]:
-            diagnosis = self._input_was_written(request, written, diagnosis.exit_code)
+        if written := [blob for blob in changed(layout.blobs) if not self._was_stored_again(blob)]:
+            diagnosis = input_was_written(request, [blob.entry.path for blob in written], diagnosis.exit_code)
             return task.outcome(diagnosis, log=end.log)
         outputs: tuple[FileEntry, ...] = ()
         if diagnosis.kind is OutcomeKind.SUCCEEDED:
@@ -320,7 +334,7 @@ class LocalExecutor:
         if diagnosis.kind is OutcomeKind.FAILED:
             if not directory.parent.is_dir():  # An action cannot remove it, as its own directory is all that it has.
                 raise LocalEnvironmentError(f"{request.identifier}: {directory.parent} disappeared while it ran")
-            if gone := vanished(blobs):
+            if gone := vanished(layout.blobs):
                 raise MissingInputsError(gone)
             if request.is_test:
                 outputs = store_made(self._store, directory, request.outputs)
@@ -354,12 +368,6 @@ class LocalExecutor:
                 )
             return self._policies
 
-    def _input_was_written(self, request: ExecutionRequest, written: list[LinkedBlob], exit_code: int) -> Diagnosis:
-        """The failure of an action that wrote to its inputs."""
-        paths = ", ".join(blob.entry.path for blob in written)
-        message = f"{request.identifier} wrote to its input {paths}\n  inputs are read-only: write to a declared output"
-        return Diagnosis(kind=OutcomeKind.FAILED, message=message, exit_code=exit_code)
-
     def _was_stored_again(self, blob: LinkedBlob) -> bool:
         """Whether the file was replaced by an equal one, as by a build that stores the same blob at the same time.
 
@@ -388,10 +396,3 @@ class LocalExecutor:
                 self._scratch = Scratch(self._parent)
             scratch = self._scratch
         return scratch.new()
-
-
-def _explain(request: ExecutionRequest, error: OSError) -> str:
-    where = f" ({error.filename})" if error.filename else ""
-    if error.errno in _DISK_FULL:
-        return f"{request.identifier}: no space left on the disk{where}\n  free some space and build again"
-    return f"{request.identifier}: {error.strerror or error}{where}"

@@ -11,7 +11,7 @@ from pathlib import Path
 import mlcbuild
 from mlcbuild.engine.action import StageCall
 from mlcbuild.engine.executor import ExecutionRequest
-from mlcbuild.execution.layout import LinkedBlob
+from mlcbuild.execution.layout import Layout
 
 # Every action may read these, and never /home, /root, /tmp, /var, /run, /mnt or /srv.
 _SYSTEM = (
@@ -59,9 +59,9 @@ class SandboxPolicies:
         )
         self._package = [str(package), *map(str, rooms)]
 
-    def of(self, request: ExecutionRequest, directory: Path, blobs: Sequence[LinkedBlob]) -> dict[str, object]:
+    def of(self, request: ExecutionRequest, directory: Path, layout: Layout) -> dict[str, object]:
         """The policy for one action in its directory, in the form that `sandbox.confine` takes."""
-        read = [*self._shared, *(str(blob.file) for blob in blobs)]
+        read = [*self._shared, *(str(blob.file) for blob in layout.blobs), *map(str, layout.trees)]
         write: list[str] = []
         command = request.command
         if isinstance(command, StageCall):

@@ -25,7 +25,7 @@ def laid_out(folder: Path) -> tuple[LinkedBlob, ...]:
     )
     directory = folder / "action"
     directory.mkdir()
-    return lay_out(request, directory, store)
+    return lay_out(request, directory, store).blobs
 
 
 def test_an_input_that_an_action_writes_to_is_told(tmp_path: Path) -> None:

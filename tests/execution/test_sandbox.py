@@ -15,6 +15,7 @@ import mlcbuild
 from mlcbuild.engine.action import ExecutionRequirements
 from mlcbuild.engine.executor import OutcomeKind
 from mlcbuild.errors import readable
+from mlcbuild.execution.layout import Layout
 from mlcbuild.execution.local import LocalExecutor
 from mlcbuild.execution.sandbox import cuts_network, landlock_version
 from mlcbuild.execution.sandbox_policy import SandboxPolicies, without
@@ -246,7 +247,7 @@ def test_what_mlcbuild_is_installed_beside_is_seen_and_its_checkout_is_not(
     monkeypatch.setattr(mlcbuild, "__file__", str(tmp_path / "mlcbuild/__init__.py"))
     monkeypatch.syspath_prepend(str(tmp_path))
     policies = SandboxPolicies(workspace=(), hidden=(), bytecode=tmp_path / "bytecode")
-    policy: Any = policies.of(world.stage("use_the_system"), tmp_path / "action", ())
+    policy: Any = policies.of(world.stage("use_the_system"), tmp_path / "action", Layout(blobs=(), trees=()))
     assert (str(tmp_path) in policy["read"]) is not is_checkout
     assert f"{tmp_path}/mlcbuild" in policy["read"]
     assert (f"{tmp_path}/rules" in policy["read"]) is is_checkout

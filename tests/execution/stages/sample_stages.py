@@ -278,3 +278,24 @@ def use_the_system(*, out: Path) -> None:
     with Path("/dev/urandom").open("rb") as stream:
         stream.read(1)
     Path("/proc/self/status").read_text()
+
+
+def use_folder(*, folder: Path, out: Path, deep: str) -> None:
+    """What is in an input folder, what a file and a program of it say, and what comes of writing to it."""
+    said = subprocess.run([str(folder / "bin" / "tool")], capture_output=True, text=True, check=True).stdout
+    text = (folder / deep).read_text()
+    wrote = []
+    for path in (folder / "more.txt", folder / deep, folder / "bin" / "tool"):
+        try:
+            path.write_text("x")
+            wrote.append(path.name)
+        except OSError:
+            pass
+    told = {
+        "files": sum(path.is_file() for path in folder.rglob("*")),
+        "text": text,
+        "said": said,
+        "wrote": wrote,
+        "real": os.path.realpath(folder),
+    }
+    out.write_text(json.dumps(told))

@@ -8,7 +8,9 @@ from typing import Any
 
 
 def prepare(threads: int) -> None:
+    """What loading would import takes seconds, and a program that serves has it already."""
     import torch
+    import torch._inductor.package
 
     torch.set_num_threads(threads)
 

@@ -8,7 +8,10 @@ from typing import Any
 
 
 def prepare(threads: int) -> None:
+    """What loading would import takes seconds, and a program that serves has it already."""
     import torch
+    import torch._export.serde.serialize
+    import torch.export.pt2_archive._package
 
     torch.set_num_threads(threads)
 
