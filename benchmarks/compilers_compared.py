@@ -85,7 +85,7 @@ def page(comparisons: Sequence[Comparison], *, date: str, note: str = "") -> str
 
 
 def _fastest_first(comparison: Comparison) -> list[str]:
-    """A sentence a size: who is fastest, and how the others follow."""
+    """Two sentences a size: who is fastest, and how the others follow; who is faster than the best of TVM."""
     lines = []
     for size in comparison.sizes:
         best = fastest(comparison.builds, size)
@@ -98,8 +98,20 @@ def _fastest_first(comparison: Comparison) -> list[str]:
         if found:
             rest = ", ".join(f"{compiler} {seconds / best:.1f}" for seconds, compiler in found[1:])
             after = f"; in its times: {rest}" if rest else ""
-            lines.append(f"- Size {size}: {found[0][1]} is fastest, {1e6 * best:,.1f} µs{after}.")
+            lines.append(f"- Size {size}: {found[0][1]} is fastest, {1e6 * best:,.1f} µs{after}.{_beside_tvm(found)}")
     return lines
+
+
+def _beside_tvm(found: Sequence[tuple[float, str]]) -> str:
+    """A sentence on the fastest of TVM's builds; "" where there is none. `found` has the fastest first."""
+    ours = next((each for each in found if each[1].startswith("TVM")), None)
+    if ours is None:
+        return ""
+    seconds, name = ours
+    faster = [f"{compiler} ({seconds / taken:.1f} ×)" for taken, compiler in found if taken < seconds]
+    slower = [compiler for taken, compiler in found if taken > seconds and not compiler.startswith("TVM")]
+    told = f" Faster than {name}: {', '.join(faster)}." if faster else f" Nothing is faster than {name}."
+    return f"{told} Slower: {', '.join(slower)}." if slower else told
 
 
 def read(document: Mapping[str, Any]) -> Comparison:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from xml.etree import ElementTree
 
 from benchmarks.compilers_compared import page, read
@@ -105,3 +105,19 @@ def test_the_page_is_made_of_what_is_printed() -> None:
     assert "- Size 1: Other is fastest, 100.0 µs; in its times: One 2.0.\n" in made
     assert "- Size 8: One is fastest, 1,000.0 µs.\n" in made
     assert as_markdown(comparison()) in made
+
+
+def test_the_page_says_who_is_faster_than_tvm() -> None:
+    found = comparison()
+    first, second, *_ = found.builds
+    ours = replace(first, label="//m:tvm", compiler="TVM MetaSchedule")
+    slow = replace(
+        first, label="//m:default", compiler="TVM relax.build", cases=(replace(first.cases[0], seconds=1.0),)
+    )
+    made = page([replace(found, builds=(first, second, ours, slow))], date="2026-01-31")
+    assert "Faster than TVM MetaSchedule: Other (2.0 ×)." in made
+    made = page([replace(found, builds=(first, slow))], date="2026-01-31")
+    assert "Faster than TVM relax.build: One (5000.0 ×).\n" in made
+    quick = replace(slow, cases=(replace(first.cases[0], seconds=1e-6),))
+    made = page([replace(found, builds=(first, quick))], date="2026-01-31")
+    assert "in its times: One 200.0. Nothing is faster than TVM relax.build. Slower: One.\n" in made
