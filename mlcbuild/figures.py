@@ -1,6 +1,8 @@
-"""Figures as people read them, the same in every room: bytes, transfer rates, short times."""
+"""Figures as people read them, the same in every room: bytes, transfer rates, short times, long lists."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
@@ -31,3 +33,9 @@ def duration(seconds: float) -> str:
         return f"{seconds:.1f} s"
     milliseconds = seconds * 1000
     return f"{milliseconds:.1f} ms" if milliseconds < 9.95 else f"{milliseconds:.0f} ms"
+
+
+def shortened_list(items: Sequence[str], most: int = 8) -> str:
+    """`a, b and 97 more`, `a, b, c`: the first items, and how many others there are."""
+    left = len(items) - most
+    return ", ".join(items[:most]) + (f" and {left:,} more" if left > 0 else "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mlcbuild.figures import byte_count, duration, gibibytes, transfer_rate
+from mlcbuild.figures import byte_count, duration, gibibytes, shortened_list, transfer_rate
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,9 @@ def test_a_pace_is_bytes_a_second_and_no_time_divides_by_nothing() -> None:
 )
 def test_durations(seconds: float, shown: str) -> None:
     assert duration(seconds) == shown
+
+
+def test_a_long_list_is_told_by_its_first_items_and_a_number() -> None:
+    assert shortened_list(["a", "b", "c"], 3) == "a, b, c"
+    assert shortened_list([f"f{number}" for number in range(100)], 3) == "f0, f1, f2 and 97 more"
+    assert shortened_list([]) == ""

@@ -219,12 +219,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if os.environ.get(_COMPLETION_VARIABLE) == "complete_bash":
         _complete_in_bash()
     invocation = Invocation(options=GlobalOptions(environment=os.environ, arguments=tuple(given)))
-    open_standard_streams()
     try:
+        open_standard_streams()
         code = _run(given, invocation)
         failure = failure_of_results()
-    except KeyboardInterrupt:
-        return int(ExitCode.INTERRUPTED)
+    except KeyboardInterrupt as interruption:
+        return _reported(interruption, invocation)
     except ReaderLeftError:
         return int(ExitCode.OK)
     return _reported(failure, invocation) if failure and code == ExitCode.OK else code

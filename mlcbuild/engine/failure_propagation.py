@@ -8,6 +8,9 @@ from mlcbuild.engine.scheduler_state import SchedulerState
 from mlcbuild.engine.shared_actions import owners_that_share, shared_with
 from mlcbuild.engine.transitions import BROKEN, UNFINISHED, NodeState
 
+STOPPED, INTERRUPTED = "the build stopped at the first failure", "the build was interrupted"
+"""How the message begins of what had not started when the build ended early."""
+
 
 class FailurePropagation:
     """A part of the scheduler."""
@@ -31,18 +34,16 @@ class FailurePropagation:
 
     def interrupt(self, node: Consumer) -> None:
         """Skip a node because the user cancelled the build."""
-        self._end(node, NodeState.SKIPPED, "the build was interrupted")
+        self._end(node, NodeState.SKIPPED, INTERRUPTED)
 
     def give_up(self) -> None:
         """Skip all that is left, because nothing runs and nothing new starts."""
         graph = self._state.graph
         nodes: list[Consumer] = [*graph.actions.values(), *graph.targets.values()]
-        message, cause = "the build was interrupted", "" if self._state.cancelled else self._state.stopped_by
+        message, cause = INTERRUPTED, "" if self._state.cancelled else self._state.stopped_by
         if cause:
             failed = graph.actions.get(cause) or graph.targets[cause]
-            message = (
-                f"the build stopped at the first failure, {failed.title} (--keep-going builds what does not need it)"
-            )
+            message = f"{STOPPED}, {failed.title} (--keep-going builds what does not need it)"
         for node in nodes:
             if node.state in UNFINISHED:
                 self._end(node, NodeState.SKIPPED, message, cause)

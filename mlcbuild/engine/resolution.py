@@ -20,6 +20,7 @@ from mlcbuild.engine.nodes import ActionNode, SourceNode
 from mlcbuild.engine.shared_form import is_remade
 from mlcbuild.engine.transitions import NodeState
 from mlcbuild.errors import BuildError
+from mlcbuild.figures import shortened_list
 
 # Files sorted by path, and the workspace paths among them.
 Resolved = tuple[tuple[FileEntry, ...], tuple[str, ...]]
@@ -140,7 +141,7 @@ def _files_of_derived(place: str, artifact: DerivedArtifact, node: ActionNode) -
         if entry is None:
             raise BuildError(
                 f"{artifact.action} did not make the file {artifact.path!r}",
-                advice=(f"it made: {', '.join(list(made)[:8]) or 'nothing'}",),
+                advice=(f"it made: {shortened_list(list(made)) or 'nothing'}",),
             )
         if not place or place.endswith("/"):
             raise BuildError(f"{artifact.path!r} of {artifact.action} is a file, not a directory for {place!r}")

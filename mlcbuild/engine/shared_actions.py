@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from mlcbuild.engine.nodes import ActionNode
+from mlcbuild.figures import shortened_list
 
 _MOST_NAMED = 2
 
@@ -21,5 +22,4 @@ def shared_with(owners: Iterable[str]) -> str:
     named = sorted(owners)
     if not named:
         return ""
-    more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
-    return f" (shared with {', '.join(named[:_MOST_NAMED])}{more})"
+    return f" (shared with {shortened_list(named, _MOST_NAMED)})"

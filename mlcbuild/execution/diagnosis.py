@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from mlcbuild.engine.action import StageCall
 from mlcbuild.engine.executor import ExecutionRequest, OutcomeKind
 from mlcbuild.execution.fork_client import ProcessEnd
-from mlcbuild.figures import gibibytes
+from mlcbuild.figures import gibibytes, shortened_list
 
 # Names of what programs share by other means than files, as tracebacks and messages of denied programs have them.
 _SHARING = re.compile(
@@ -22,6 +22,7 @@ _SHARING = re.compile(
 )
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _DENIED = (b"permission denied", b"eacces")
+_MOST_NAMED = 3  # paths or modules
 _ALONE = (
     "actions have no shared memory, semaphores or message queues between processes, no keyrings and no ptrace: "
     "use threads, pipes or files in TMPDIR, or build with --no-sandbox"
@@ -86,7 +87,7 @@ def check_modules(diagnosis: Diagnosis, request: ExecutionRequest) -> Diagnosis:
     if not undeclared:
         return diagnosis
     message = (
-        f"{request.identifier} loaded {', '.join(undeclared)}, which is not in its key\n"
+        f"{request.identifier} loaded {shortened_list(undeclared, _MOST_NAMED)}, which is not in its key\n"
         "  import it with an import statement at the top of a module, by its full name"
     )
     return Diagnosis(kind=OutcomeKind.FAILED, message=message)
@@ -152,7 +153,7 @@ def _stage(name: str, exit_code: int, end: ProcessEnd) -> Diagnosis:
 
 def _undeclared(paths: Sequence[str]) -> str:
     which = "which is not a declared input" if len(paths) == 1 else "which are not declared inputs"
-    return f"{', '.join(paths)}, {which}"
+    return f"{shortened_list(paths, _MOST_NAMED)}, {which}"
 
 
 def _tool(request: ExecutionRequest, exit_code: int, end: ProcessEnd) -> Diagnosis:

@@ -11,6 +11,7 @@ from pathlib import Path
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.store import LocalBlobStore
 from mlcbuild.engine.executor import FileEntry
+from mlcbuild.figures import shortened_list
 
 _MOST_SHOWN = 20
 
@@ -63,8 +64,7 @@ def collect(directory: Path, outputs: Sequence[str], inputs: Iterable[str] = ())
     if missing:
         present = {_relative(root, file) for file in root.rglob("*") if file.is_file() and not file.is_symlink()}
         made = sorted(present.difference(inputs))
-        more = ", …" if len(made) > _MOST_SHOWN else ""
-        hint = f"\n  it made: {', '.join(made[:_MOST_SHOWN])}{more}" if made else ""
+        hint = f"\n  it made: {shortened_list(made, _MOST_SHOWN)}" if made else ""
         raise OutputError(f"did not make the declared {_named(missing)}{hint}")
     found: list[CollectedFile] = []
     for path in outputs:

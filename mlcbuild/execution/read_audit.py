@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 _LOCAL_FAMILIES = (socket.AF_UNIX, socket.AF_NETLINK)
-_SHARED_MEMORY = "/dev/shm/"
+_DEVICES, _SHARED_MEMORY = "/dev/", "/dev/shm/"
 
 
 class ReadAudit:
@@ -22,7 +22,7 @@ class ReadAudit:
         self.undeclared: list[str] = []
         self.tried_network = False
         self._network = bool(policy["network"])
-        readable = (*policy["read"], *policy["write"], policy["directory"], "/dev")
+        readable = (*policy["read"], *policy["write"], policy["directory"])
         self._exact = frozenset(readable)
         self._below = tuple(path.rstrip("/") + "/" for path in readable)
 
@@ -55,4 +55,6 @@ class ReadAudit:
         raise PermissionError(errno.EACCES, "not an input of this action", path)
 
     def _is_declared(self, path: str) -> bool:
-        return (path in self._exact or path.startswith(self._below)) and not f"{path}/".startswith(_SHARED_MEMORY)
+        if path in self._exact or path.startswith(self._below):
+            return True  # also in shared memory, where a workspace, a cache or a directory of actions may lie
+        return f"{path}/".startswith(_DEVICES) and not f"{path}/".startswith(_SHARED_MEMORY)

@@ -9,6 +9,7 @@ import pytest
 
 from mlcbuild.cli.console.action_logs import log_path
 from mlcbuild.cli.console.console import Console
+from mlcbuild.cli.main import main
 from mlcbuild.cli.output.terminal import Style
 from mlcbuild.engine.build_events import (
     ActionsAdded,
@@ -129,3 +130,22 @@ def test_the_closing_table_has_a_line_for_each_target(tmp_path: Path, snapshot: 
 def test_ten_thousand_hits_print_nothing(tmp_path: Path) -> None:
     hits = [finished(f"//m:t{number} X", ActionStatus.UP_TO_DATE) for number in range(10_000)]
     assert plain([STORY[0], ActionsAdded(count=10_000, total=10_000), *hits], tmp_path) == ""
+
+
+def test_what_had_not_begun_at_the_first_failure_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    command = '[[command]]\nname = "{0}"\ntool = ":sh"\narguments = ["-c", "exit 1", "{0}"]\noutputs = ["out"]\ninputs = [{1}]\n'
+    targets = ["a", *(f"b{number}" for number in range(9))]
+    Path("BUILD.toml").write_text(
+        '[workspace]\nname = "w"\n[[tool]]\nname = "sh"\npath = "/bin/sh"\n'
+        + "".join(command.format(name, "") for name in targets)
+        + "".join(command.format(f"c{number}", '":a"') for number in range(30))
+    )
+    assert main(["build", "//...", "--jobs", "1"]) == 1
+    told = [line for line in capsys.readouterr().err.splitlines() if "not built" in line and "error:" in line]
+    assert len(told) == 2, told
+    assert told[-1].startswith("error: 9 targets were not built: the build stopped at the first failure, //:a Command")
+    assert "error: 31 targets were not built: //:a Command failed" in told

@@ -168,3 +168,18 @@ def test_one_action_has_and_several_have_a_key(built: Path, tmp_path: Path, caps
     report.write_text(json.dumps({**document, "keys": {kept: document["keys"][kept]}}))
     assert main(["explain", "//:package", "--against", str(report)]) == 0
     assert capsys.readouterr().out == "1 action has the same key on both machines; 5 without a key in the report\n"
+
+
+def test_an_action_that_failed_is_not_called_the_first_build(workspace: Path, ask: Ask, capsys: Capture) -> None:
+    edit(workspace / "pipeline/stages/compile_kernel.py", "return text.upper()", "return 1 / 0")
+    for _ in range(2):
+        assert main(["build", "//:package", "--keep-going"]) != 0
+        capsys.readouterr()
+    failed = [each for each in ask()["actions"] if each["mnemonic"] == "CompileKernel"]
+    assert [each["why"] for each in failed] == ["it failed when it was last built here"] * 3
+    again, first = (
+        {each["why"] for each in ask("--build", number)["actions"] if each["mnemonic"] == "CompileKernel"}
+        for number in "12"
+    )
+    assert again == {"it failed when it was last built here"}
+    assert "it failed when it was last built here" not in first

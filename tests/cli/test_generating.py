@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -134,6 +135,9 @@ platform = ":v3"
     assert main(["run", ":package", "--", "--help"]) == 0
     assert capsys.readouterr().out.startswith("Usage: mlcbuild run //:package -- [OPTIONS]")
     assert not (tmp_path / "mlcbuild-out").exists()
+    assert main(["log", "--output", "json"]) == 0
+    recorded = json.loads(capsys.readouterr().out)
+    assert [each["exit_code"] for each in recorded] == [2], "help is no build"
     assert main(["run", ":package", "--", "--prompt", "x"]) == 1, "the files have no pin"
 
 

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from mlcbuild.execution.layout import Layout
 from mlcbuild.execution.local import LocalExecutor
 from mlcbuild.execution.sandbox import cuts_network, landlock_version
 from mlcbuild.execution.sandbox_policy import SandboxPolicies, without
-from tests.execution.conftest import STAGES
+from tests.execution.conftest import STAGES, make_world
 
 if TYPE_CHECKING:
     from tests.execution.conftest import World
@@ -28,8 +29,7 @@ needs_landlock = pytest.mark.skipif(landlock_version() == 0, reason="this kernel
 needs_filter = pytest.mark.skipif(not cuts_network(), reason="the network is not cut on such a machine")
 
 
-@pytest.fixture
-def confined(world: World) -> World:
+def confine(world: World) -> World:
     world.executor = LocalExecutor(
         world.store,
         jobs=2,
@@ -44,12 +44,30 @@ def confined(world: World) -> World:
 
 
 @pytest.fixture
+def confined(world: World) -> World:
+    return confine(world)
+
+
+@pytest.fixture
 def secret(world: World) -> str:
     """A file of the user's home."""
     path = world.directory / "home" / "secret.txt"
     path.parent.mkdir()
     path.write_text("the secret")
     return str(path)
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="there is no shared memory")
+def test_a_workspace_and_its_cache_may_lie_in_shared_memory() -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="mlcbuild-") as directory:
+        world = confine(make_world(Path(directory)))
+        given = world.entry("in/text.txt", "ab")
+        request = world.stage("repeat", inputs=(given,), arguments=(("text", "in/text.txt"),), times=2)
+        assert world.content(world.run(request)) == "abab"
+        undeclared = Path(directory, "undeclared")
+        undeclared.write_text("the secret")
+        assert "which is not a declared input" in world.run(world.stage("read", path=str(undeclared))).message
+        world.executor.close()
 
 
 def test_inputs_are_read_and_outputs_written(confined: World) -> None:

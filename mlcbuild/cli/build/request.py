@@ -19,6 +19,10 @@ from mlcbuild.cli.workspace.opening import OpenWorkspace
 from mlcbuild.rules.analysis import Analysis
 
 
+class NothingToBuildError(Exception):
+    """A request's check has found that the command is done without a build, for example because it showed help."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class BuildRequest:
     """What a command builds, and the reports that it writes. `jobs` None stands for one per core."""

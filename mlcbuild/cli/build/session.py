@@ -15,7 +15,7 @@ from mlcbuild.cli.build.network_cache_notice import network_cache_notice
 from mlcbuild.cli.build.no_op_recorder import NoOpRecorder
 from mlcbuild.cli.build.parts import build_parts
 from mlcbuild.cli.build.reporting import Reporting
-from mlcbuild.cli.build.request import BuildOutcome, BuildRequest
+from mlcbuild.cli.build.request import BuildOutcome, BuildRequest, NothingToBuildError
 from mlcbuild.cli.build.targets import fetched_targets, targets_of
 from mlcbuild.cli.console.action_logs import ActionLogs
 from mlcbuild.cli.console.console import Console
@@ -40,7 +40,8 @@ from mlcbuild.workspace.target import Target
 def run_build(request: BuildRequest, options: GlobalOptions) -> BuildOutcome:
     """Build, and report to the user. A failed build returns an outcome with its exit code.
 
-    Raises MlcbuildError if the build cannot begin.
+    Raises MlcbuildError if the build cannot begin, and NothingToBuildError, which is in no history, if the request's
+    check does.
     """
     session = _Session(request, options)
     failure: BaseException | None = None
@@ -50,6 +51,9 @@ def run_build(request: BuildRequest, options: GlobalOptions) -> BuildOutcome:
             outcome = session.build()
         code = outcome.exit_code
         return outcome
+    except NothingToBuildError:
+        code = ExitCode.OK
+        raise
     except BaseException as error:
         failure, code = error, code_of(error)
         raise

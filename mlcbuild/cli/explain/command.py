@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import dropwhile, islice
 from pathlib import Path
 
 from mlcbuild.cli.arguments.options import GlobalOptions
@@ -11,7 +12,7 @@ from mlcbuild.cli.build.targets import targets_of
 from mlcbuild.cli.explain.explanation import Explanation
 from mlcbuild.cli.explain.other_machine import OtherMachine
 from mlcbuild.cli.explain.output import explanation_lines, file_diffs, lines_of_diffs
-from mlcbuild.cli.explain.reasons import Reasons
+from mlcbuild.cli.explain.reasons import Reasons, failed_in
 from mlcbuild.cli.inspection.survey import SurveyParts, SurveyRequest, surveying
 from mlcbuild.cli.log.listings import build_title, record_directory
 from mlcbuild.cli.log.records import BuildRecord, chosen, iterate
@@ -25,6 +26,7 @@ from mlcbuild.errors import MlcbuildError
 from mlcbuild.workspace.collector import without_collector
 
 _MOST_WAITING = 5
+_MOST_BUILDS = 20  # in which an action that has no result is looked for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +59,8 @@ def explain_targets(request: ExplainRequest, output: OutputFormat, options: Glob
     disk_cache, remote = request.survey.disk_cache, request.survey.remote(workspace, options)
     with surveying(workspace, analysis, targets, disk_cache=disk_cache, remote=remote, say=options.note) as parts:
         stored = StoredResults(disk_cache)
-        reasons = Reasons(parts.survey, stored)
+        owners = frozenset(str(label) for label in analysis.targets)
+        reasons = Reasons(parts.survey, stored, failed=_failed(owners, iterate(record_directory(options))))
         printer = _Printer(parts=parts, stored=stored, root=workspace.root, output=output, options=options)
         if other is not None:
             other.check_function(parts.survey.store.function.value)
@@ -67,9 +70,13 @@ def explain_targets(request: ExplainRequest, output: OutputFormat, options: Glob
         if explanations or not analysis.requested:
             printer.now(explanations)
             return
-        owners = frozenset(str(label) for label in analysis.targets)
         record = _record(request.build, owners, options)
-        printer.past(record, list(reasons.of_record(record, owners)) if record else [], was_asked=bool(request.build))
+        if record is None:
+            printer.past(None, [], was_asked=bool(request.build))
+            return
+        older = dropwhile(lambda each: each.began >= record.began, iterate(record_directory(options)))
+        reasons = Reasons(parts.survey, stored, failed=_failed(owners, older))
+        printer.past(record, list(reasons.of_record(record, owners)), was_asked=bool(request.build))
 
 
 def _record(build: str, owners: frozenset[str], options: GlobalOptions) -> BuildRecord | None:
@@ -78,6 +85,10 @@ def _record(build: str, owners: frozenset[str], options: GlobalOptions) -> Build
     if build:
         return chosen(directory, build)
     return next((record for record in iterate(directory) if record.ran_for(owners)), None)
+
+
+def _failed(owners: frozenset[str], builds: Iterator[BuildRecord]) -> frozenset[str]:
+    return failed_in(islice(builds, _MOST_BUILDS), owners)
 
 
 @dataclass(frozen=True, kw_only=True)

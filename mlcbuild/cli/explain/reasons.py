@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -12,7 +12,7 @@ from mlcbuild.cli.log.records import BuildRecord
 from mlcbuild.cli.log.stored_results import StoredResults
 from mlcbuild.engine.action import Action, SourceArtifact
 from mlcbuild.engine.action_results import manifest_of
-from mlcbuild.engine.build_events import Cause
+from mlcbuild.engine.build_events import ActionStatus, Cause
 from mlcbuild.engine.code_listing import CodeListing
 from mlcbuild.engine.key_difference import Difference, KeyContent, differences
 from mlcbuild.engine.survey import ActionState, Survey, SurveyedAction
@@ -20,6 +20,7 @@ from mlcbuild.errors import MlcbuildError
 
 FORGOTTEN = "its key changed; what the former key was made of is no longer in the disk cache"
 _FIRST = "the first build here"
+_FAILED = "it failed when it was last built here"
 _NO_RESULT = "nothing changed since it was built here, but the disk cache has the result no longer"
 _NEVER_KEPT = "its result is never kept"
 _MADE_NEW = "no former build here had it"
@@ -40,11 +41,14 @@ _WHATS = {
 
 
 class Reasons:
-    """Compares keys. What keys were made of comes from the disk cache."""
+    """Compares keys. What keys were made of comes from the disk cache. `failed` are the actions without a result that
+    failed in the last build that had to do with them.
+    """
 
-    def __init__(self, survey: Survey, stored: StoredResults) -> None:
+    def __init__(self, survey: Survey, stored: StoredResults, *, failed: Collection[str] = ()) -> None:
         self._survey = survey
         self._stored = stored
+        self._failed = failed
         self._listings: dict[bytes, CodeListing] = {}
 
     def now(self) -> Iterator[Explanation]:
@@ -89,7 +93,7 @@ class Reasons:
         if surveyed.state is ActionState.NO_KEY:
             why = surveyed.message
         elif previous is None:
-            why = _FIRST
+            why = _FAILED if action.identifier in self._failed else _FIRST
         elif surveyed.key == previous:
             why = _NEVER_KEPT if surveyed.never_kept else _NO_RESULT
         else:
@@ -132,6 +136,8 @@ class Reasons:
                 kernels = self._kernel_changes(surveyed.action, previous, key)
         elif cause == Cause.FIRST.value and surveyed is not None and recorded.get("details"):
             why = _MADE_NEW if self._survey.last_build.identifiers() else _FIRST
+        if cause == Cause.FIRST.value and identifier in self._failed:
+            why = _FAILED
         return Explanation(
             identifier=identifier,
             title=recorded_title(recorded),
@@ -181,6 +187,16 @@ class Reasons:
                 announced.setdefault(str(_details(each).get("kernel", each.identifier)), each)
             return announced
         return None
+
+
+def failed_in(builds: Iterable[BuildRecord], owners: frozenset[str]) -> frozenset[str]:
+    """The actions of these targets that failed in the newest of these builds that had to do with them."""
+    ended: dict[str, str] = {}
+    for record in builds:
+        if any(target.outcome == "failed" for label, target in record.outcomes.items() if label in owners):
+            for each in record.actions():
+                ended.setdefault(each["identifier"], each["status"])
+    return frozenset(name for name, status in ended.items() if status == ActionStatus.FAILED.value)
 
 
 def _details(action: Action) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from mlcbuild.cli.output.atomic_file import write_atomically
 from mlcbuild.cli.output.errors import error_lines
 from mlcbuild.cli.workspace.opening import open_workspace
 from mlcbuild.errors import FetchError, LocalEnvironmentError, WorkspaceError
+from mlcbuild.figures import shortened_list
 from mlcbuild.rules.analysis import fetches
 from mlcbuild.workspace.label import Label
 from mlcbuild.workspace.target import Target
@@ -82,7 +83,7 @@ def update_pins(patterns: tuple[str, ...], configuration: str, options: GlobalOp
         observed.append(found)
     _write(opened.root, observed)
     if failed:
-        raise FetchError(f"not pinned: {', '.join(map(str, failed))}")
+        raise FetchError(f"not pinned: {shortened_list([str(label) for label in failed])}")
 
 
 def _check_can_be_pinned(target: Target) -> None:

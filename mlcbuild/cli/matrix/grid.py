@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from mlcbuild.cli.matrix.cell import CellState, MatrixCell, value_text
 from mlcbuild.cli.output import text
 from mlcbuild.cli.output.terminal import Style
+from mlcbuild.figures import shortened_list
 
 WIDTH = 80
 _GAP = "  "
@@ -135,9 +136,8 @@ def _reasons(cells: Sequence[MatrixCell], style: Style, width: int) -> Iterator[
         if cell.reason:
             grouped.setdefault((cell.state, cell.reason), []).append(cell.label)
     for (state, reason), labels in grouped.items():
-        more = f" and {len(labels) - _MOST_NAMED:,} more" if len(labels) > _MOST_NAMED else ""
         head, indent = f"{_WORDS[state]}: ", "  "
-        names = _wrapped(f"{head}{', '.join(labels[:_MOST_NAMED])}{more}", width, indent)
+        names = _wrapped(f"{head}{shortened_list(labels, _MOST_NAMED)}", width, indent)
         yield f"{_painter(state, style)(head.rstrip())} {names[0].removeprefix(head)}"
         yield from names[1:]
         yield from _wrapped(f"{indent}{text.printable(reason)}", width, indent)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mlcbuild.cli.arguments.options import GlobalOptions
-from mlcbuild.cli.build.request import BuildRequest
+from mlcbuild.cli.build.request import BuildRequest, NothingToBuildError
 from mlcbuild.cli.build.session import run_build
 from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.run.generation_options import GenerationOptions, parse_generation_options
@@ -43,12 +43,12 @@ def build_and_run(request: BuildRequest, arguments: tuple[str, ...], options: Gl
         if not _executable(target).program:
             parsed = parse_generation_options(str(target.label), arguments)
             if parsed is None:
-                raise _HelpShownError
+                raise NothingToBuildError
             generation.append(parsed)
 
     try:
         outcome = run_build(replace(request, check=check, quiet_if_current=True), options)
-    except _HelpShownError:
+    except NothingToBuildError:
         return ExitCode.OK
     if outcome.exit_code is not ExitCode.OK:
         return outcome.exit_code
@@ -60,10 +60,6 @@ def build_and_run(request: BuildRequest, arguments: tuple[str, ...], options: Gl
     from mlcbuild.cli.run.generation import run_package
 
     return run_package(directory, generation[0], options)
-
-
-class _HelpShownError(Exception):
-    """The arguments asked for help, so there is nothing to build."""
 
 
 def _only_target(analysis: Analysis, pattern: str) -> AnalysedTarget:
