@@ -47,6 +47,9 @@ _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+_DENIED = (errno.EROFS, errno.EACCES, errno.EPERM)
+
+
 def default_root() -> Path:
     """`$XDG_CACHE_HOME/mlcbuild`, by default `~/.cache/mlcbuild`. A relative `XDG_CACHE_HOME` is ignored."""
     base = os.environ.get("XDG_CACHE_HOME", "")
@@ -76,9 +79,12 @@ def disk_error(error: OSError, path: Path, doing: str) -> InfrastructureError:
 
 
 class DiskStore:
-    """A LocalBlobStore and an ActionCache below `root`. Creates its folders; raises CacheError if it cannot."""
+    """A LocalBlobStore and an ActionCache below `root`. Creates its folders; raises CacheError if it cannot.
 
-    def __init__(self, root: Path, function: DigestFunction) -> None:
+    Opened `to_read` alone it need not be writable; one that is not there then has nothing.
+    """
+
+    def __init__(self, root: Path, function: DigestFunction, *, to_read: bool = False) -> None:
         self.root = root
         self._function = function
         self._base = root / LAYOUT_VERSION / function.value
@@ -90,14 +96,16 @@ class DiskStore:
         self._lease = Lease(self._base, exempt=[self._empty.hash])
         # Hash → stat of each blob that this process has verified. It is verified again only after the stat changes.
         self._verified: dict[str, tuple[int, ...]] = {}
+        self._prefix = temporary_prefix()
         try:
             for folder in (self._blobs, self._results, self._temporary):
                 Path(folder).mkdir(parents=True, exist_ok=True)
             remove_abandoned(self._temporary)
             remove_expired(self._base)
         except OSError as error:
+            if to_read and error.errno in _DENIED:
+                return
             raise disk_error(error, self._base, "creating the store") from error
-        self._prefix = temporary_prefix()
         self.put_bytes(b"", durable=False)
 
     @property

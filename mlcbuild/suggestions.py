@@ -7,13 +7,19 @@ from collections.abc import Iterable, Sequence
 _MOST_SHOWN = 8
 
 
-def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """The question that names the closest known word, in either case; "" where none is close."""
+def closest(word: str, known: Iterable[str]) -> str:
+    """The known word that is closest, in either case; "" where none is close."""
     import difflib  # Costs milliseconds, and only a mistake needs it.
 
     folded = {candidate.casefold(): candidate for candidate in known}
     close = difflib.get_close_matches(word.casefold(), folded, n=1)
-    return f'did you mean "{folded[close[0]]}"?' if close else ""
+    return folded[close[0]] if close else ""
+
+
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+    """The question that names the closest known word, in either case; "" where none is close."""
+    meant = closest(word, known)
+    return f'did you mean "{meant}"?' if meant else ""
 
 
 def known_values(word: str, known: Iterable[str], *, intro: str = "known") -> str:

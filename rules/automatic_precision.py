@@ -143,8 +143,8 @@ def _check(context: RuleContext, candidates: tuple[str, ...], budget: str) -> No
     try:
         check_one_dtype(map(schemes.scheme, candidates))
     except StageError as error:
-        context.report(error.message, attribute="candidates", advice=error.advice)
+        context.report(error, attribute="candidates")
     try:
         parse_budget(budget, candidates)
     except StageError as error:
-        context.report(error.message, attribute="budget", advice=error.advice)
+        context.report(error, attribute="budget")

@@ -65,7 +65,7 @@ def configure(
         )
         for one in invalid:
             report = context.report_illegal if one.attribute == PLATFORM else context.report
-            report(one.error.message, attribute=one.attribute, advice=one.error.advice)
+            report(one.error, attribute=one.attribute)
     stage = precision.stage("mlcbuild.compiler.stages.configure_model:run")
     configured = context.stage(
         "ConfigureModel",

@@ -18,7 +18,7 @@ def check_gguf_quantization(context: RuleContext, quantization: str) -> None:
     try:
         check_gguf_scheme(schemes.scheme(quantization))
     except StageError as error:
-        context.report_illegal(error.message, attribute="quantization", advice=error.advice)
+        context.report_illegal(error, attribute="quantization")
 
 
 def check_gguf(context: RuleContext, model: ModelInfo) -> None:
@@ -31,7 +31,7 @@ def check_gguf(context: RuleContext, model: ModelInfo) -> None:
     try:
         describe(known.description, known.parameters, known.document, families())
     except StageError as error:
-        context.report(error.message, attribute="model", advice=error.advice)
+        context.report(error, attribute="model")
 
 
 def check_compressed_tensors(context: RuleContext, model: ModelInfo, quantizations: Iterable[str]) -> None:
@@ -43,10 +43,10 @@ def check_compressed_tensors(context: RuleContext, model: ModelInfo, quantizatio
         try:
             check_scheme(schemes.scheme(name))
         except StageError as error:
-            context.report_illegal(error.message, attribute="quantization", advice=error.advice)
+            context.report_illegal(error, attribute="quantization")
     if model.known is None:
         return
     try:
         check_model(model.known.document, model.known.parameters.parameters)
     except StageError as error:
-        context.report(error.message, attribute="model", advice=error.advice)
+        context.report(error, attribute="model")

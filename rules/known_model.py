@@ -36,6 +36,6 @@ def known_model(context: RuleContext, config: SourceArtifact, *, attribute: str)
         document = parse_document(content, where=config.path)
         description, parameters = resolve(document, families(), formats(), where=config.path)
     except StageError as error:
-        context.report(error.message, attribute=attribute, advice=error.advice)
+        context.report(error, attribute=attribute)
         return None
     return KnownModel(document=document, description=description, parameters=parameters)

@@ -152,7 +152,7 @@ def _read(context: RuleContext, file: SourceArtifact) -> Precision:
     try:
         found = parse_precision(context.read(file, attribute="quantization"), where=file.path)
     except StageError as error:
-        raise context.error(error.message, attribute="quantization", advice=error.advice) from None
+        raise context.error(error, attribute="quantization") from None
     for name in found.schemes:
         if name not in schemes.NAMES:
             message, advice = f'unknown quantization "{name}" in {file.path}', known_values(name, schemes.NAMES)
@@ -169,7 +169,7 @@ def _assigned(context: RuleContext, model: ModelInfo, wanted: Precision) -> Quan
         if model.known is not None:
             return assign(wanted, model.known.parameters.parameters, named)
     except StageError as error:
-        context.report(error.message, attribute="quantization", advice=error.advice)
+        context.report(error, attribute="quantization")
     return None
 
 

@@ -34,7 +34,7 @@ from mlcbuild.engine.action import (
     StageCall,
     ToolCall,
 )
-from mlcbuild.errors import WorkspaceError
+from mlcbuild.errors import StageError, WorkspaceError
 from mlcbuild.rules.providers import FilesInfo, Provider
 from mlcbuild.suggestions import missing_module
 from mlcbuild.tuning.choice import Choice
@@ -96,20 +96,26 @@ class RuleContext:
     def label(self) -> Label:
         return self.target.label
 
-    def error(self, message: str, *, attribute: str = "name", advice: tuple[str, ...] = ()) -> WorkspaceError:
-        """A mistake in this target, at the place of one of its attributes."""
-        return WorkspaceError(f"{message} in {self.label}", location=self.target.location_of(attribute), advice=advice)
+    def error(
+        self, message: str | StageError, *, attribute: str = "name", advice: tuple[str, ...] = ()
+    ) -> WorkspaceError:
+        """A mistake in this target, at the place of one of its attributes. What a stage would say of it, with advice,
+        stands behind the target's label as it is.
+        """
+        told, hints = f"{message} in {self.label}", advice
+        if isinstance(message, StageError):
+            told, hints = f"{self.label}: {message.message}", (*message.advice, *advice)
+        return WorkspaceError(told, location=self.target.location_of(attribute), advice=hints)
 
-    def report(self, message: str, *, attribute: str = "name", advice: tuple[str, ...] = ()) -> None:
+    def report(self, message: str | StageError, *, attribute: str = "name", advice: tuple[str, ...] = ()) -> None:
         """Tell of a mistake as `error` has it, and go on: others of the same target are told with it."""
         self.errors.append(self.error(message, attribute=attribute, advice=advice))
 
-    def report_illegal(self, reason: str, *, attribute: str, advice: tuple[str, ...] = ()) -> None:
+    def report_illegal(self, reason: str | StageError, *, attribute: str, advice: tuple[str, ...] = ()) -> None:
         """Tell that the target combines what does not go together, by `rules/legality.py`. A cell of a matrix is then
         left out where wildcards match it; for any other target it is a mistake."""
-        self.illegal.append(
-            Incompatibility(reason=reason, error=self.error(reason, attribute=attribute, advice=advice))
-        )
+        told = reason.message if isinstance(reason, StageError) else reason
+        self.illegal.append(Incompatibility(reason=told, error=self.error(reason, attribute=attribute, advice=advice)))
 
     def provided(self, label: Label, kind: type[AnyProvider]) -> AnyProvider | None:
         """What a dependency provides of a kind, or None."""

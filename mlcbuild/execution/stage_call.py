@@ -55,10 +55,10 @@ def _outcome(description: dict[str, Any]) -> tuple[str, str]:
             "out of memory\n  run fewer actions at once (--jobs), or use a machine with more memory",
         )
     except BaseException as error:
-        _print_traceback(error)
         if full := _disk_full(error):
             where = f" writing {full.filename}" if full.filename else ""
             return "environment", f"no space left on the disk{where}\n  free some space and build again"
+        _print_traceback(error)
         advice = _advice_on_import(error, description["module_paths"])
         notes = "".join(f"\n  {note}" for note in getattr(error, "__notes__", ()))
         return "failed", f"{type(error).__name__}: {_first_paragraph(error)}{notes}{advice}"

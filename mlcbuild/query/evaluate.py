@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import cast
 
 from mlcbuild.query.expression import CallNode, Node, OperationNode, Operator, PatternNode, Query
 from mlcbuild.query.nodes import QueryGraph, QueryNode, SourceFile, sort_key
+from mlcbuild.suggestions import did_you_mean
 from mlcbuild.workspace.graph import levels, reverse, shortest_path
 from mlcbuild.workspace.label import Label
 from mlcbuild.workspace.loader import LoadedWorkspace
@@ -15,6 +16,7 @@ from mlcbuild.workspace.packages import PackageTree
 from mlcbuild.workspace.pattern import PatternKind, parse_pattern
 from mlcbuild.workspace.target import Target
 
+_COMMON_ATTRIBUTES = ("name", "tags", "visibility")
 Found = Mapping[QueryNode, object]  # an ordered set: its keys
 
 
@@ -29,6 +31,32 @@ def evaluate(query: Query, graph: QueryGraph, *, current_package: str = "") -> t
     if isinstance(query.root, CallNode) and query.root.function.name == "somepath":
         return tuple(found)
     return tuple(sorted(found, key=sort_key))
+
+
+def remarks(query: Query, graph: QueryGraph, found: Sequence[QueryNode]) -> tuple[str, ...]:
+    """What may be wrong with a query that has an answer: it names attributes that nothing has, or finds nothing."""
+    targets = graph.loaded.targets.values()
+    known = dict.fromkeys(_COMMON_ATTRIBUTES)
+    for target in targets:
+        known |= dict.fromkeys((*target.schema.by_name, *target.cell))
+    told = []
+    for name in dict.fromkeys(_attributes(query.root)):
+        if name not in known:
+            guess = did_you_mean(name, tuple(known))
+            told.append(f'no target here has the attribute "{name}"' + (f": {guess}" if guess else ""))
+    return tuple(told) if told or found else ("nothing was found",)
+
+
+def _attributes(node: object) -> Iterator[str]:
+    """The names of attributes that a query asks for."""
+    if isinstance(node, CallNode):
+        if node.function.name == "attr":
+            yield str(node.arguments[0])
+        for argument in node.arguments:
+            yield from _attributes(argument)
+    elif isinstance(node, OperationNode):
+        for part in (node.first, *(operand for _, operand in node.steps)):
+            yield from _attributes(part)
 
 
 class _Evaluator:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
@@ -68,9 +69,10 @@ class Checker:
             message, advice = self.no_package(label.package, [name for name in self._packages if name])
             return f"{message}: {label}{what}", advice
         thing = "target or file" if or_file else "target"
+        known = (*package.known_names(), *(self._files_beside(label) if or_file else ()))
         return (
             f"no {thing} {label}{what}",
-            known_values(label.name, package.known_names(), intro=f"{shown_package(label.package)} has")
+            known_values(label.name, known, intro=f"{shown_package(label.package)} has")
             or f"{shown_package(label.package)} has no targets",
         )
 
@@ -84,6 +86,18 @@ class Checker:
         if name in repositories:
             return f"no package {package}", f"{name}// has the targets of the repository, and no other package"
         return f"no repository {name}", known_values(name, repositories, intro="built in")
+
+    def _files_beside(self, label: Label) -> tuple[str, ...]:
+        """What lies in the folder of a file that is not there, named as it is."""
+        if path_in_repository(label.package) is not None:
+            return ()
+        inside, slash, _ = label.name.rpartition("/")
+        folder = self._root / label.package / inside
+        try:
+            names = sorted(os.listdir(folder))  # noqa: PTH208
+        except OSError:
+            return ()
+        return tuple(inside + slash + name for name in names if not name.startswith(".") and name != BUILD_FILE)
 
     def _exists(self, path: str) -> bool:
         return self._tree.observer.kind_of(path) != NOTHING

@@ -53,6 +53,7 @@ class LoadedWorkspace:
     targets: Mapping[Label, Target]  # in the order of labels
     requested: tuple[Label, ...]  # what the patterns match, in the order of the patterns, then of labels
     named: frozenset[Label] = frozenset()  # those of them that a pattern names by their own label
+    unmatched: tuple[str, ...] = ()  # sentences about wildcards that match nothing
     observed: ObservedPaths  # what affected the load
     named_packages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by each package that was read
     edited_since: Mapping[str, frozenset[Label]] = field(default_factory=dict)  # by digests of earlier loads
@@ -70,6 +71,11 @@ class LoadedWorkspace:
     def closure(self, labels: Iterable[Label] | None = None) -> tuple[Label, ...]:
         """The targets that `labels` (by default the requested ones) need, each after all that it needs."""
         return reachable(self.requested if labels is None else labels, self.dependencies)
+
+    @property
+    def nothing_matches(self) -> tuple[str, ...]:
+        """Sentences for people: which wildcards match no target, or that nothing is left of what patterns match."""
+        return self.unmatched if self.requested or self.unmatched else ("no targets match",)
 
     def select(self, patterns: Sequence[Pattern], *, with_manual: bool = False) -> tuple[Label, ...]:
         """The loaded targets that patterns name; wildcards leave those tagged "manual" out, or not."""
@@ -254,7 +260,13 @@ class _Loader:
         )
         requested = loaded.select(patterns)
         named = {pattern.label for pattern in patterns if pattern.kind is PatternKind.TARGET and not pattern.negative}
-        return replace(loaded, requested=requested, named=frozenset(requested) & named)
+        unmatched = []
+        for each in patterns:
+            if each.kind is not PatternKind.TARGET and not each.negative and not loaded.select([each]):
+                manual = loaded.select([each], with_manual=True)
+                but = ' but those tagged "manual", which are named one by one' if manual else ""
+                unmatched.append(f'no targets match "{each.text}"{but}')
+        return replace(loaded, requested=requested, named=frozenset(requested) & named, unmatched=tuple(unmatched))
 
     def _sound(self, targets: Mapping[Label, Target], errors: Sequence[WorkspaceError]) -> dict[Label, Target]:
         """The targets that no error concerns: none is at a place of theirs, and all that they need is sound as well."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from mlcbuild.suggestions import known_values
+from mlcbuild.suggestions import closest, known_values
 from mlcbuild.workspace.attribute_override import AttributeOverride
 from mlcbuild.workspace.error_collector import ErrorCollector
 from mlcbuild.workspace.execution import EXECUTION_TABLE
@@ -58,6 +58,9 @@ class Package:
         )
 
 
+_ROOT_TABLES = (WORKSPACE_TABLE, CONFIGURATION_TABLE, REMOTE_TABLE, EXECUTION_TABLE)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PackageReader:
     """Reads packages, for one set of rules."""
@@ -73,23 +76,30 @@ class PackageReader:
         package = Package(name=name)
         for rule, tables in file.content.items():
             origin = Origin(file, (rule,))
-            if rule in (WORKSPACE_TABLE, CONFIGURATION_TABLE, REMOTE_TABLE, EXECUTION_TABLE):
+            if rule in _ROOT_TABLES:
                 if name:
                     self.errors.add(f"[{rule}] is allowed only in the root's BUILD.toml", origin, of_key=True)
                 continue
             if type(tables) is not list:
-                self.errors.add(
-                    f'"{rule}" must be a list of tables, not {describe(tables)}',
-                    origin,
-                    f"write [[{rule}]], with two pairs of brackets" if type(tables) is dict else "",
-                    of_key=True,
-                )
+                self._tell_of_no_list(rule, tables, origin, is_root=not name)
                 if type(tables) is dict:
                     self._leave_unfinished(package, tables.get("name"), is_matrix(tables), origin)
                 continue
             for index, table in enumerate(tables):
                 self._read_table(package, rule, table, origin.at(index))
         return package
+
+    def _tell_of_no_list(self, rule: str, value: object, origin: Origin, *, is_root: bool) -> None:
+        message, advice = f'"{rule}" must be a list of tables, not {describe(value)}', ""
+        if type(value) is dict:
+            advice = f"write [[{rule}]], with two pairs of brackets"
+            if rule not in self.schemas:
+                message = f"unknown table [{rule}]"
+                tables = {name: f"[{name}]" for name in _ROOT_TABLES if is_root}
+                known = {**{name: f"[[{name}]]" for name in self.schemas}, **tables}
+                meant = closest(rule, tables) or closest(rule, tuple(known))
+                advice = f"did you mean {known[meant]}?" if meant else "a target is written as [[rule]]"
+        self.errors.add(message, origin, advice, of_key=True)
 
     def _read_table(self, package: Package, rule: str, table: Any, origin: Origin) -> None:
         schema = self.schemas.get(rule)

@@ -9,6 +9,7 @@ from typing import cast
 
 from mlcbuild.errors import Location, WorkspaceError, WorkspaceErrors
 from mlcbuild.regular_files import read_regular
+from mlcbuild.suggestions import closest
 from mlcbuild.workspace.configuration import DEFAULT_CONFIGURATION, Configuration
 from mlcbuild.workspace.error_collector import ErrorCollector
 from mlcbuild.workspace.execution import EXECUTION_TABLE, ExecutionTable, read_execution
@@ -126,6 +127,7 @@ class WorkspaceSettings:
 
 def find_root(start: Path) -> Path:
     """The nearest folder at or above `start` whose `BUILD.toml` has `[workspace]`. Raises WorkspaceError."""
+    misspelt = []
     for folder in (start.absolute(), *start.absolute().parents):
         try:
             text = read_regular(folder / BUILD_FILE).decode(errors="replace")
@@ -134,9 +136,14 @@ def find_root(start: Path) -> Path:
         # The file may be invalid TOML. It is a root all the same if it has such a line.
         if any(line.strip().startswith(f"[{WORKSPACE_TABLE}") for line in text.splitlines()):
             return folder
+        for number, line in enumerate(text.splitlines(), 1):
+            table = line.strip()
+            if table.startswith("[") and closest(table.strip("[]"), [WORKSPACE_TABLE]):
+                misspelt.append(f"{folder / BUILD_FILE}:{number} has {table}: did you mean [{WORKSPACE_TABLE}]?")
     raise WorkspaceError(
         f"no workspace at or above {start}",
         advice=(
+            *misspelt,
             f"the root of a workspace has a {BUILD_FILE} with a [{WORKSPACE_TABLE}] table",
             "`mlcbuild init` writes one here",
         ),

@@ -137,7 +137,8 @@ def test_what_had_not_begun_at_the_first_failure_is_told_in_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    command = '[[command]]\nname = "{0}"\ntool = ":sh"\narguments = ["-c", "exit 1", "{0}"]\noutputs = ["out"]\ninputs = [{1}]\n'
+    command = '[[command]]\nname = "{0}"\ntool = ":sh"\narguments = ["-c", "exit 1", "{0}"]\noutputs = ["out"]\n'
+    command += "inputs = [{1}]\n"
     targets = ["a", *(f"b{number}" for number in range(9))]
     Path("BUILD.toml").write_text(
         '[workspace]\nname = "w"\n[[tool]]\nname = "sh"\npath = "/bin/sh"\n'

@@ -24,7 +24,8 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("cold_workers")
-def test_info(workspace: Path, snapshot: Snapshot, capsys: Capture) -> None:
+def test_info(workspace: Path, snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     assert main(["info"]) == 0
     shown = capsys.readouterr().out.replace(str(workspace.parent), "<tmp>")
     changing = ("toolchains", "models", "model types")  # what is installed, and which families there are
@@ -143,3 +144,15 @@ def test_info_outside_a_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     assert main(["info", "--output", "json"]) == 0
     assert "workspace" not in json.loads(capsys.readouterr().out)["paths"]
+
+
+def test_rows_are_wrapped_to_a_terminal_and_are_lines_for_programs(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    lines = {}
+    for columns in ("0", "60"):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert main(["info"]) == 0
+        lines[columns] = capsys.readouterr().out.splitlines()
+    assert all(line[:1] != " " for line in lines["0"]), "one line for each row"
+    assert any(line.startswith(" " * 16) for line in lines["60"])

@@ -117,12 +117,13 @@ def test_a_result_from_a_cache_is_told_from_a_run(built: Path, capsys: Capture) 
 
 def test_a_failed_action_is_shown_with_its_message_and_log(workspace: Path, capsys: Capture) -> None:
     (workspace / "pipeline/stages/link.py").write_text(
-        "def run(*, objects, library):\n    print('linking')\n    1 / 0\n"
+        "def run(*, objects, library):\n    print('linking')\n    error = ZeroDivisionError('division by zero')\n"
+        "    error.add_note('which is no number')\n    raise error\n"
     )
     assert main(["build", "//:package"]) == 1
     text = shown(capsys, "//:model", "Link")
     assert "result       failed, in the build of" in text
-    assert "ZeroDivisionError: division by zero\n" in text
+    assert "ZeroDivisionError: division by zero\n               which is no number\n" in text
     assert "│ linking" in text
 
 

@@ -1,4 +1,4 @@
-"""A disk that fills up, for the cache and for the outputs: a small tmpfs in a mount namespace of our own."""
+"""A disk that fills up, or may only be read, for the cache and for the outputs: mounts in a namespace of our own."""
 
 from __future__ import annotations
 
@@ -150,4 +150,22 @@ assert world.output("x/x").stat().st_size == 9000000
 assert world.mlcbuild("clean").code == 0
 assert world.build().actions == {"disk_hits": 1}
 assert world.verify() == 1
+""")
+
+
+def test_commands_that_only_look_need_no_writable_cache(inside: Inside) -> None:
+    inside.run("""
+world.commands(command("x", "echo x > $1"))
+assert world.mlcbuild("explain", ":x").code == 0
+assert world.build().code == 0
+world.write("BUILD.toml", (world.root / "BUILD.toml").read_text().replace("echo x", "echo y"))
+for folder in (world.cache, world.root):
+    subprocess.run(["mount", "--bind", "-o", "ro", str(folder), str(folder)], check=True)
+    subprocess.run(["mount", "-o", "remount,bind,ro", str(folder)], check=True)
+    for asked in (["explain", ":x"], ["build", "--dry-run", ":x"], ["aquery", ":x"], ["show", ":x"]):
+        done = world.mlcbuild(*asked)
+        assert done.code in (0, 10), (asked, done.err)
+        assert "would run" in done.out or asked[0] == "aquery", (asked, done.out)
+assert world.mlcbuild("explain", ":x", "--disk-cache", str(world.root / "absent")).code == 0
+assert world.build().code == 36
 """)

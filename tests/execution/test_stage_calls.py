@@ -148,6 +148,7 @@ def test_a_full_disk_is_the_machines_fault(world: World) -> None:
     outcome = world.run(world.stage("disk_full"))
     assert outcome.kind is OutcomeKind.ENVIRONMENT
     assert "no space left" in outcome.message
+    assert outcome.log == b""
 
 
 def test_a_module_outside_the_keys_closure_fails_the_stage(world: World) -> None:

@@ -94,13 +94,13 @@ def test_a_table_by_platform_may_hold_tables_by_patterns(tmp_path: Path) -> None
     [
         (
             '{ default = "q4f16_1", lm_hed = "q8f16_1" }',
-            'models/BUILD.toml:18:16: no matrix of the model is "lm_hed", or an earlier pattern has all that are in '
-            "//models:w\n  matrices of the model are: model.embed_tokens, model.layers.0.self_attn.qkv_proj",
+            'models/BUILD.toml:18:16: //models:w: no matrix of the model is "lm_hed", or an earlier pattern has all '
+            "that are\n  matrices of the model are: model.embed_tokens, model.layers.0.self_attn.qkv_proj",
         ),
         (
             '{ default = "q4f16_1", "*.down_proj" = "q0f32" }',
-            "models/BUILD.toml:18:16: q4f16_1 computes in float16 and q0f32 in float32: the schemes of one target must "
-            "compute in one type in //models:w\n  choose schemes of float16, as q4f16_1 is",
+            "models/BUILD.toml:18:16: //models:w: q4f16_1 computes in float16 and q0f32 in float32: the schemes of one "
+            "target must compute in one type\n  choose schemes of float16, as q4f16_1 is",
         ),
         (
             '{ "*.down_proj" = "q8f16_1" }',
@@ -135,7 +135,7 @@ def test_mistakes_are_told_at_their_places(tmp_path: Path, quantization: str, to
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("{}", "models/precision.json is no precision.json of version 1 in //models:w"),
+        ("{}", "//models:w: models/precision.json is no precision.json of version 1"),
         (
             '{"version": 1, "quantization": {"default": "q4f16_9"}}',
             'unknown quantization "q4f16_9" in models/precision.json in //models:w\n  known: ',

@@ -41,6 +41,8 @@ class _Reader:
                 raise ValueError(f'"{word}" is not one of {known}') from None
         if kind in (int, float):
             return self._number(kind, word)
+        if kind is Path and not word:
+            raise ValueError("the path is empty")
         if kind in (str, Path):
             return kind(word)
         raise TypeError(f"options of type {kind!r} are not supported")

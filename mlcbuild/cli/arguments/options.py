@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Collection, Iterable, Mapping
@@ -181,11 +182,20 @@ AnnotationsOption = Annotated[
         help="Print errors for GitHub to show in the files. Default: auto, in its jobs only.",
     ),
 ]
+
+
+def _check_folder(path: Path | None) -> Path | None:
+    if path is not None and os.path.exists(path) and not os.path.isdir(path):  # noqa: PTH110, PTH112 (never raises)
+        raise typer.BadParameter(f"{path} is a file, and not a folder")
+    return path
+
+
 DiskCacheOption = Annotated[
     Path | None,
     typer.Option(
         "--disk-cache",
         metavar="DIR",
+        callback=_check_folder,
         help="Keep results in DIR instead of the user's cache directory, XDG_CACHE_HOME/mlcbuild.",
     ),
 ]

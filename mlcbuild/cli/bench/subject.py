@@ -51,6 +51,8 @@ def subjects_of_labels(request: BuildRequest, options: GlobalOptions) -> list[Su
     a library."""
 
     def check(analysis: Analysis) -> None:
+        if not analysis.requested:
+            raise UsageError("there is nothing to measure", advice=("name a target, a package's folder, or a library",))
         for target in analysis.requested:
             if target.rule not in (_LIBRARY_RULE, _PACKAGE_RULE):
                 advice = ("name targets that are a model_package or a model_library",)

@@ -87,12 +87,12 @@ def print_dry_run(asked: DryRun, output: OutputFormat, options: GlobalOptions) -
         workspace.analyse(loaded, asked.disk_cache), workspace.root, shard=asked.shard, timings=asked.timings
     )
     analysis = part.analysis
-    for note in part.notes:
+    for note in (*loaded.nothing_matches, *part.notes):
         options.note(note)
     if asked.verbose and part.reasons:
         options.tell(part.reasons)
     targets = targets_of(analysis.requested, output=f"{workspace.settings.output}/{loaded.configuration.name}")
-    if not targets and not asked.shard:
+    if not targets and not asked.shard and loaded.requested:
         options.note("no targets match")
     with surveying(workspace, analysis, targets, disk_cache=asked.disk_cache, remote=remote, say=options.note) as parts:
         known = parts.survey.actions

@@ -125,9 +125,12 @@ class _Session:
                 for action in analysis.actions
                 if action.mnemonic == FETCH_MNEMONIC and not action.pinned_content
             )
-        notes = [f"{self._style.warning('note:')} {note}" for note in part.notes]
+        for note in loaded.nothing_matches:
+            self._reporting.note(note)
+        told = (*loaded.nothing_matches, *part.notes)
+        notes = [f"{self._style.warning('note:')} {note}" for note in told]
         self._write([*notes, *(part.reasons if request.verbose else ())])
-        if not targets and not request.shard:
+        if not targets and not request.shard and loaded.requested:
             self._note("no targets match" + (" that have external files" if request.fetch_only else ""))
         console = self._console = Console(
             sys.stderr,

@@ -152,10 +152,8 @@ def walking(transfer: Transfer, workspace: OpenWorkspace, remote: ResolvedRemote
     """Within the block no build runs in the workspace. Raises MlcbuildError as a build does before it begins."""
     loaded = workspace.load(transfer.patterns, transfer.configuration)
     analysis = workspace.analyse(loaded, transfer.disk_cache)
-    for note in skipped_notes(analysis):
+    for note in (*loaded.nothing_matches, *skipped_notes(analysis)):
         reporter.note(note)
-    if not analysis.requested:
-        reporter.note("no targets match")
     with build_parts(
         workspace,
         analysis.actions,

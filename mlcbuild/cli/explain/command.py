@@ -45,7 +45,7 @@ def explain_targets(request: ExplainRequest, output: OutputFormat, options: Glob
     workspace = open_workspace(options.directory, to_load=True)
     loaded = workspace.load(request.patterns, request.survey.configuration, request.survey.overrides)
     analysis = workspace.analyse(loaded, request.survey.disk_cache)
-    for note in skipped_notes(analysis):
+    for note in (*loaded.nothing_matches, *skipped_notes(analysis)):
         options.note(note)
     folder = f"{workspace.settings.output}/{loaded.configuration.name}"
     targets = targets_of(analysis.requested, output=folder, runs_tests=True)
@@ -112,8 +112,6 @@ class _Printer:
             names = text.first_of([text.printable(each.title) for each in waiting], _MOST_WAITING)
             self.options.show(text.listed(names, start=start, indent=2))
         self._note_unknown()
-        if not explanations:
-            self.options.note("no targets match")
 
     def past(self, record: BuildRecord | None, explanations: Sequence[Explanation], *, was_asked: bool) -> None:
         if self.output is OutputFormat.JSON:

@@ -49,8 +49,9 @@ def print_info(options: GlobalOptions, *, configuration: str, output: OutputForm
     if output is OutputFormat.JSON:
         print_json(document)
     else:
+        width = options.width(sys.stdout)
         for name, value in _rows(document):
-            print("\n".join(text.listed(value.split(", "), start=f"{name:<16}", indent=16)))
+            print("\n".join(text.listed(value.split(", "), start=f"{name:<16}", indent=16, width=width)))
     style = options.style(sys.stderr)
     for error in errors:
         options.tell(error_lines(error, style=style))

@@ -12,7 +12,7 @@ from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.workspace.opening import OpenWorkspace, open_workspace
 from mlcbuild.errors import UsageError
 from mlcbuild.query.drawing import dot_lines, mermaid_lines, tree_lines
-from mlcbuild.query.evaluate import evaluate
+from mlcbuild.query.evaluate import evaluate, remarks
 from mlcbuild.query.expression import Query, parse_query
 from mlcbuild.query.nodes import QueryGraph, QueryNode, patterns_to_load
 from mlcbuild.query.output import dependencies_first, json_records, label_kind_lines, label_lines
@@ -39,6 +39,8 @@ def print_query(request: QueryRequest, output: QueryOutput, options: GlobalOptio
     query = parse_query(request.expression)
     opened = open_workspace(options.directory, to_load=True)
     found, graph = answer(query, opened, request.configuration, request.overrides)
+    for remark in remarks(query, graph, found):
+        options.note(remark)
     if request.shard:
         found = _of_shard(found, graph, query, opened, request, options)
     elif request.timings:

@@ -84,13 +84,13 @@ def surveying(
     """A survey of the analysed actions that `targets` want. Raises MlcbuildError.
 
     A `remote` is asked for results that are not on the disk, and `say` is called with what it has to tell people. It
-    takes no lock: a build may run meanwhile. Of the workspace's state it writes what it had to compute, such as the
-    fingerprints of toolchains. `digests` are by default those that builds remember, and `own_code`, the folder of
-    mlcbuild's code, that which runs.
+    takes no lock: a build may run meanwhile, and the disk cache need not be writable. Of the workspace's state it
+    writes what it had to compute, such as the fingerprints of toolchains. `digests` are by default those that builds
+    remember, and `own_code`, the folder of mlcbuild's code, that which runs.
     """
     state = workspace.state_directory
     function = DigestFunction(workspace.settings.digest)
-    store = DiskStore(disk_cache.absolute() if disk_cache else default_root(), function)
+    store = DiskStore(disk_cache.absolute() if disk_cache else default_root(), function, to_read=True)
     toolchains = Toolchains(state / "toolchains.json")
     implementations = Implementations(
         state / "implementations.json", distributions=toolchains.distributions, root=own_code, workspace=workspace.root

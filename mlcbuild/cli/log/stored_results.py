@@ -23,7 +23,7 @@ class StoredResults:
 
     def __init__(self, disk_cache: Path | None) -> None:
         root = disk_cache.absolute() if disk_cache else default_root()
-        self._stores = [(base, DiskStore(root, function)) for base, function in bases(root)]
+        self._stores = [(base, DiskStore(root, function, to_read=True)) for base, function in bases(root)]
         self._listings: dict[Digest, CodeListing | None] = {}
 
     def key(self, key: str) -> StoredKey | None:

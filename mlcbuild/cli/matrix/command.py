@@ -61,7 +61,7 @@ def print_matrix(request: MatrixRequest, output: MatrixOutput, options: GlobalOp
         workspace.analyse(loaded, request.disk_cache), workspace.root, shard=request.shard, timings=request.timings
     )
     analysis = part.analysis
-    for note in part.notes[1:] if part.skipped else part.notes:
+    for note in (*loaded.nothing_matches, *(part.notes[1:] if part.skipped else part.notes)):
         options.note(note)
     targets = targets_of(analysis.requested, output=f"{workspace.settings.output}/{loaded.configuration.name}")
     with surveying(
@@ -89,7 +89,7 @@ def print_matrix(request: MatrixRequest, output: MatrixOutput, options: GlobalOp
         cells = tuple(replace(cell, shard=numbers.get(cell.label, 0)) for cell in cells)
         labels = [str(target.label) for target in wanted.requested if target.provided(TestInfo)]
         tests = {label: numbers[label] for label in labels if label in numbers}
-    if not cells and not tests:
+    if not cells and not tests and loaded.requested:
         options.note("no target that patterns match would run" if request.would_run else "no targets match")
     _print(cells, found, tests, request, output, options)
 

@@ -76,8 +76,9 @@ def name_columns(names: Iterable[str], *, width: int, others: int) -> int:
     return min(longest, max(width - others, _FEWEST_COLUMNS)) if width else longest
 
 
-def listed(items: Sequence[str], *, start: str, indent: int) -> list[str]:
-    """`start` and the items, with commas between them, in lines of 80 columns; further lines have an indent.
+def listed(items: Sequence[str], *, start: str, indent: int, width: int = COLUMNS) -> list[str]:
+    """`start` and the items, with commas between them, in lines of `width` columns, or in one line where it is 0.
+    Further lines have an indent.
 
     The first item stands behind `start` in any case. No item is broken, so one that is longer has a longer line.
     """
@@ -85,7 +86,7 @@ def listed(items: Sequence[str], *, start: str, indent: int) -> list[str]:
     for number, item in enumerate(items, 1):
         piece = item if number == len(items) else f"{item},"
         gap = "" if lines[-1].endswith(" ") else " "
-        if number == 1 or cell_width(lines[-1] + gap + piece) <= COLUMNS:
+        if number == 1 or not width or cell_width(lines[-1] + gap + piece) <= width:
             lines[-1] += gap + piece
         else:
             lines[-1] = lines[-1].rstrip()

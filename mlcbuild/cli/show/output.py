@@ -48,7 +48,9 @@ def action_lines(
 ) -> list[str]:
     """Everything about one action. `source` is what its key is made from."""
     lines = [style.bold(text.printable(shown.action.title))]
-    lines += [f"  {name:<{_WIDTH}}{text.printable(value)}" for name, value in _rows(shown, source, version_of)]
+    for name, value in _rows(shown, source, version_of):
+        first, *rest = text.printable(value).splitlines() or [""]
+        lines += [f"  {name:<{_WIDTH}}{first}".rstrip(), *(" " * (_WIDTH + 2) + line.strip() for line in rest)]
     if shown.inputs:
         lines += ["", style.bold("inputs"), *_input_lines(shown.inputs)]
     lines += ["", style.bold("outputs"), *_output_lines(shown, blob_path)]
