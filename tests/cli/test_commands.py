@@ -125,7 +125,7 @@ def test_outside_a_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
 def test_query(name: str, arguments: list[str], workspace: Path, snapshot: Snapshot, capsys: Capture) -> None:
     assert main(arguments) == 0
     out, err = capsys.readouterr()
-    assert err == ""
+    assert err == ("note: nothing was found\n" if name == "none" else "")
     snapshot(f"query-{name}", out)
 
 
