@@ -9,8 +9,10 @@
                          corrupt/              files that failed their check, kept for inspection
                          leases/, locks/       what running builds use (see `mlcbuild.cache.leases`)
 
-A blob is written to `tmp/`, flushed to the disk, and renamed. So each file under `cas/` was once complete, and its
-checksum finds later damage. Blobs are never executable: the executable bit is set on copies.
+A blob is written to `tmp/` and renamed. So each file under `cas/` was once complete, and its checksum finds later
+damage. Results, `put_bytes` and `receive` flush it to the disk before. `put_file` does not: a file of the workspace or
+of an action can be made again, and builds of gigabytes would mostly wait for the disk. What a power failure takes of it
+is missing, shorter, or found by its checksum. Blobs are never executable: the executable bit is set on copies.
 """
 
 # ruff: noqa: PTH103, PTH104, PTH108, PTH116, PTH120, PTH123
@@ -169,12 +171,16 @@ class DiskStore:
                     clone_or_copy(source.fileno(), temporary)
             descriptor = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC)
             try:
+                modified = os.fstat(descriptor).st_mtime_ns
                 digest, checksum = self._hash(descriptor)
                 self._lease.add([digest.hash])
                 if not self._is_stored(digest):
                     os.fchmod(descriptor, 0o600)
-                    self._seal(descriptor, digest, checksum, durable=True)
+                    self._seal(descriptor, digest, checksum, durable=False)
                     self._rename(temporary, self._blob(digest.hash))
+                    status = os.fstat(descriptor)
+                    if status.st_mtime_ns == modified:  # Nobody wrote to it since its bytes were read.
+                        self._verified[digest.hash] = _identity(status)
             finally:
                 os.close(descriptor)
         if move:
@@ -287,7 +293,7 @@ class DiskStore:
         """Whether an open blob is undamaged. A damaged one is moved to `corrupt/`."""
         try:
             status = os.fstat(descriptor)
-            identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+            identity = _identity(status)
             if self._verified.get(digest.hash) == identity:
                 return status.st_size == digest.size_bytes
             recorded = integrity.read_recorded(descriptor, self._checksum(digest.hash))
@@ -355,6 +361,11 @@ class DiskStore:
             make_room(self._base, Path(path))
             os.makedirs(os.path.dirname(path), exist_ok=True)
             os.rename(temporary, path)
+
+
+def _identity(status: os.stat_result) -> tuple[int, ...]:
+    """What changes when a file is written to, or replaced."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _moved(path: Path, temporary: str) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlcbuild.cache.digest import Digest, DigestFunction
-from mlcbuild.cache.stat_cache import StatCache, identity_of, is_racy, now_nanoseconds
+from mlcbuild.cache.stat_cache import Identity, StatCache, identity_of, is_racy, now_nanoseconds
 from mlcbuild.errors import Location, WorkspaceError
 from mlcbuild.regular_files import open_regular
 
@@ -36,6 +36,7 @@ class FileDigests:
         self._function = function
         self.observed: set[str] = set()  # the paths that were asked for
         self._cache = StatCache(cache_path, kind=f"file digests {function.value}")
+        self._hashed: dict[str, tuple[Identity, FileState]] = {}  # by this process
 
     def of(self, path: str) -> FileState:
         """The state of a file; symbolic links are followed.
@@ -58,6 +59,15 @@ class FileDigests:
                 location=Location(path=path),
                 advice=("check the path in BUILD.toml, and the file's mode",),
             ) from error
+
+    def hashed(self, path: str) -> FileState:
+        """As `of`, but what an earlier process has hashed is hashed again."""
+        with contextlib.suppress(OSError):
+            identity, state = self._hashed.get(path, (None, None))
+            if state is not None and identity == identity_of(os.stat(f"{self._root}/{path}")):  # noqa: PTH116
+                return state
+        self._cache.forget(path)
+        return self.of(path)
 
     def save(self) -> None:
         """Write new digests to the cache file, if there are any."""
@@ -85,7 +95,9 @@ class FileDigests:
                 self._cache.forget(path)
             else:
                 self._cache.set(path, before, bytes.fromhex(digest.hash))
-            return FileState(digest=digest, is_executable=bool(before.st_mode & stat.S_IXUSR))
+            state = FileState(digest=digest, is_executable=bool(before.st_mode & stat.S_IXUSR))
+            self._hashed[path] = identity_of(before), state
+            return state
         raise WorkspaceError(
             f"the source file {path!r} changed while it was read",
             location=Location(path=path),

@@ -59,8 +59,9 @@ class BlobStore(Protocol):
     def put_file(self, path: Path, *, move: bool = False) -> Digest:
         """Store a file's content. It is read once, so the digest matches the stored bytes even if the file changes.
 
-        With `move` the file is gone afterwards. Raises like `put_bytes`, ValueError for anything but a regular file,
-        and OSError if the file cannot be read.
+        It does not wait for the disk: the file can be made again after a power failure. With `move` the file is gone
+        afterwards. Raises like `put_bytes`, ValueError for anything but a regular file, and OSError if the file cannot
+        be read.
         """
         ...
 

@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from mlcbuild.cache.digest import Digest
-from mlcbuild.engine.action import Action, CachePolicy, ExecutionRequirements
+from mlcbuild.engine.action import Action, CachePolicy, ExecutionRequirements, StageCall
 from mlcbuild.engine.action_cache_lookup import is_deterministic
 from mlcbuild.engine.action_titles import with_title
 from mlcbuild.engine.background import Background
 from mlcbuild.engine.build_event_publisher import BuildEventPublisher
-from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, Executor, FetchesInputs, OutcomeKind
+from mlcbuild.engine.executor import (
+    ExecutionOutcome,
+    ExecutionRequest,
+    Executor,
+    FetchesInputs,
+    OutcomeKind,
+    ReadsInPlace,
+)
 from mlcbuild.engine.input_fetcher import FetchedInputs, InputFetcher
 from mlcbuild.engine.input_names import with_input_names
 from mlcbuild.engine.instructions import Execute
@@ -33,6 +41,7 @@ class Attempt:
     key: ActionKey
     executor: Executor | None = None  # None until it is submitted
     bound_to: Executor | None = None  # the only one that can fetch its inputs
+    in_place: tuple[tuple[Digest, str], ...] = ()  # sources that it reads where they lie
     is_cancelled: bool = False
 
     @property
@@ -105,10 +114,30 @@ class ActionRunner:
             missing = self._needed_here(self._attempts[action.identifier], missing)
         if not missing:
             return list(self.prepared(Prepared(identifier=action.identifier, fetched=FetchedInputs())))
-        self._network.run(
-            lambda: [Prepared(identifier=action.identifier, fetched=self._fetcher.fetch(missing, execute.sources))]
-        )
+        in_place = self._read_in_place(self._attempts[action.identifier], missing)
+        missing = tuple(digest for digest in missing if digest not in in_place)
+        fetch = partial(self._fetcher.fetch, missing, execute.sources, in_place=tuple(in_place.values()))
+        self._network.run(lambda: [Prepared(identifier=action.identifier, fetched=fetch())])
         return []
+
+    def _read_in_place(self, attempt: Attempt, missing: tuple[Digest, ...]) -> dict[Digest, str]:
+        """The missing inputs that a stage of mlcbuild's own, which changes no file, can read in the workspace."""
+        execute = attempt.execute
+        found = self._fetcher.in_place(missing, execute.sources)
+        is_own = isinstance(execute.action.command, StageCall) and not self._key_cache.files_of(execute.action)
+        if not found or not is_own or attempt.bound_to is not None:
+            return {}
+        if any(entry.is_executable and entry.digest in found for entry in execute.inputs):
+            return {}
+        try:
+            executor = self._place(execute.action)
+        except (NoExecutor, InfrastructureError):
+            return {}  # The error is told when the action is submitted.
+        if not (isinstance(executor, ReadsInPlace) and executor.reads_in_place):
+            return {}
+        attempt.bound_to = executor
+        attempt.in_place = tuple((digest, self._fetcher.location(path)) for digest, path in found.items())
+        return found
 
     def _needed_here(self, attempt: Attempt, missing: tuple[Digest, ...]) -> tuple[Digest, ...]:
         """The missing inputs that have to come to this machine. The executor may fetch the others itself."""
@@ -164,6 +193,7 @@ class ActionRunner:
                 distributions=self._key_cache.distributions_of(action),
                 code=self._key_cache.files_of(action),
                 is_test=action.is_test,
+                in_place=attempt.in_place,
             )
         )
 
@@ -183,7 +213,9 @@ class ActionRunner:
             if change:
                 outcome = replace(outcome, kind=OutcomeKind.FAILED, message=change, outputs=())
         elif outcome.kind is OutcomeKind.FAILED:
-            outcome = replace(outcome, message=with_input_names(outcome.message, attempt.execute.action))
+            change = self._fetcher.change_in(attempt.execute.sources) if attempt.in_place else ""
+            message = change or with_input_names(outcome.message, attempt.execute.action)
+            outcome = replace(outcome, message=message)
         self._ended[outcome.identifier] = (attempt, outcome)
         return outcome
 

@@ -50,6 +50,7 @@ class ExecutionRequest:
     distributions: tuple[str, ...] = ()  # that a stage's code imports, by their normalized names
     code: tuple[str, ...] = ()  # the workspace's files that belong to the code, by their paths from its root
     is_test: bool = False  # where it fails, the outputs that it made are stored all the same
+    in_place: tuple[tuple[Digest, str], ...] = ()  # inputs that the store lacks: the workspace's files that they are
 
 
 class OutcomeKind(enum.Enum):
@@ -123,3 +124,11 @@ class FetchesInputs(Protocol):
     def can_fetch(self, digests: Sequence[Digest]) -> frozenset[Digest]:
         """The blobs that it can get without this machine's store. It reports one that has gone since as missing."""
         ...
+
+
+@runtime_checkable
+class ReadsInPlace(Protocol):
+    """What an executor may offer besides: it takes `ExecutionRequest.in_place`, so large sources need not be stored."""
+
+    @property
+    def reads_in_place(self) -> bool: ...

@@ -1,4 +1,10 @@
-"""Brings bytes into the local store before an action or a target needs them: source files, and blobs of a remote."""
+"""Brings bytes into the local store before an action or a target needs them: source files, and blobs of a remote.
+
+A large source file, such as a checkpoint, may be read where it lies instead: that saves to write, and to keep, a copy
+of gigabytes. Its digest is of bytes that this build has read, and after the action its stat must still be the same
+(`change_in`), or nothing that was made of it is kept. On a server's file system, whose times are less reliable, it is
+stored all the same.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +16,7 @@ from threading import Lock
 
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.file_digests import FileDigests, FileState
+from mlcbuild.cache.file_systems import file_system_of
 from mlcbuild.cache.store import LocalBlobStore
 from mlcbuild.engine.executor import FileEntry
 from mlcbuild.engine.remote import RemoteCache
@@ -17,6 +24,7 @@ from mlcbuild.engine.scheduler_events import SourceDigested, SourceUnavailable
 from mlcbuild.errors import CacheError, MlcbuildError
 
 _SOURCES_A_JOB = 64
+_IN_PLACE_FROM_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +77,33 @@ class InputFetcher:
         """The blobs of `files` that are not in the store. Costs one stat for each file."""
         return self._store.missing(entry.digest for entry in files)
 
-    def fetch(self, missing: Sequence[Digest], sources: Sequence[str]) -> FetchedInputs:
-        """Bring missing blobs into the store, from `sources` (workspace paths) and the remote. May take long."""
+    def in_place(self, missing: Sequence[Digest], sources: Sequence[str]) -> dict[Digest, str]:
+        """Those of `sources` (workspace paths) that can be read where they lie, by their digests."""
         wanted = set(missing)
+        return {
+            state.digest: path
+            for path in sources
+            if (state := self._sources[path]).digest in wanted
+            and state.digest.size_bytes >= _IN_PLACE_FROM_BYTES
+            and (self._workspace / path).is_file()
+            and not file_system_of(self._workspace / path).is_network
+        }
+
+    def location(self, path: str) -> str:
+        return str(self._workspace / path)
+
+    def fetch(
+        self, missing: Sequence[Digest], sources: Sequence[str], *, in_place: Iterable[str] = ()
+    ) -> FetchedInputs:
+        """Bring missing blobs into the store, from `sources` (workspace paths) and the remote. Those that are read
+        `in_place` are hashed, unless this build has done so. May take long."""
+        wanted = set(missing)
+        for path in in_place:
+            try:
+                if self._digests.hashed(path) != self._sources[path]:
+                    return FetchedInputs(error=_changed(path))
+            except MlcbuildError as error:
+                return FetchedInputs(error=str(error))
         for path in sources:
             state = self._sources[path]
             if state.digest not in wanted:

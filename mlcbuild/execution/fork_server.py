@@ -57,6 +57,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _ALWAYS = ("dataclasses", "enum", "inspect", "typing")  # what nearly every module of ours imports
 _NOT_STARTED = 127 << 8  # the code that shells use, in the form of wait(2)
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 
 class ForkServer:
@@ -290,6 +291,14 @@ def _tell(stream: socket.socket, message: dict[str, Any]) -> None:
         stream.sendall(json.dumps(message).encode() + b"\n")
 
 
+def _keep_freed_memory() -> None:
+    """Have the C library use freed memory again. Unless told so, it returns what is larger than 128 KiB to the system,
+    and children that compute with NumPy spend much of their time on getting it again."""
+    with contextlib.suppress(AttributeError):  # of another C library than glibc
+        _LIBC.mallopt(_M_MMAP_THRESHOLD, 4 << 20)
+        _LIBC.mallopt(_M_TRIM_THRESHOLD, 64 << 20)
+
+
 def _import_if_installed(name: str) -> None:
     """A library that is not installed is left out: the stage may be able to run without it."""
     try:
@@ -321,6 +330,7 @@ def main() -> int:
     if listens:
         os.chdir("/")
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    _keep_freed_memory()
     faulthandler.enable()
     os.umask(0o022)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -1,9 +1,10 @@
 """Lays out an action's inputs in its empty directory, and checks afterwards whether the action wrote to them.
 
-A stage gets each blob as a symbolic link to the store's read-only file, so nothing is copied. A tool gets files of its
-own (a reflink if the file system supports it, else a copy), because tools treat links in their own ways: tar archives
-the link, and a program looks for its neighbours where the link leads. Executable inputs are copied too, because of
-their mode. A folder of very many files that a stage names as one input is one link, where `trees` keeps such folders.
+A stage gets each blob as a symbolic link to the store's read-only file, or to a large file of the workspace, so nothing
+is copied. A tool gets files of its own (a reflink if the file system supports it, else a copy), because tools treat
+links in their own ways: tar archives the link, and a program looks for its neighbours where the link leads. Executable
+inputs are copied too, because of their mode. A folder of very many files that a stage names as one input is one link,
+where `trees` keeps such folders.
 """
 
 # ruff: noqa: PTH103, PTH211
@@ -27,11 +28,13 @@ from mlcbuild.execution.input_trees import LEAST_FILES, InputTrees, TreeFile, co
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkedBlob:
-    """A blob that an action reads in the store, and the state of its file before."""
+    """A blob that an action reads in the store, and the state of its file before. A file of the workspace may change
+    meanwhile, for which the engine looks."""
 
     entry: FileEntry
     file: Path
     signature: tuple[int, ...]
+    is_source: bool = False
 
     @property
     def inode(self) -> int:
@@ -65,16 +68,20 @@ def lay_out(
     for parent in _directories(request, shared):
         os.makedirs(f"{directory}/{parent}", exist_ok=True)
     may_link = isinstance(request.command, StageCall)
+    in_place = dict(request.in_place) if may_link else {}
     linked: list[LinkedBlob] = []
     missing: list[Digest] = []
     in_trees: dict[str, list[TreeFile]] = {folder: [] for folder in shared}
     for entry in request.inputs:
         folder = next((each for each in shared if entry.path.startswith(each)), "")
         try:
-            file = store.path_of(entry.digest)
+            is_source = entry.digest in in_place
+            # The sandbox allows the file that is read, and not a link to it.
+            file = Path(os.path.realpath(in_place[entry.digest])) if is_source else store.path_of(entry.digest)
             is_link = may_link and not entry.is_executable
             if is_link:
-                linked.append(LinkedBlob(entry=entry, file=file, signature=_signature(file)))
+                signature = _signature(file)
+                linked.append(LinkedBlob(entry=entry, file=file, signature=signature, is_source=is_source))
             if folder:
                 path = entry.path.removeprefix(folder)
                 in_trees[folder].append(TreeFile(path=path, file=str(file), is_executable=entry.is_executable))
@@ -102,6 +109,8 @@ def changed(blobs: Iterable[LinkedBlob]) -> list[LinkedBlob]:
     """
     found = []
     for blob in blobs:
+        if blob.is_source:
+            continue
         with contextlib.suppress(FileNotFoundError):
             inode, *rest = _signature(blob.file)
             if inode == blob.signature[0] and rest != list(blob.signature[1:]):

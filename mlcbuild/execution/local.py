@@ -120,6 +120,7 @@ class LocalExecutor:
 
     name = "local"
     trip_seconds = 0.0
+    reads_in_place = True
 
     def __init__(
         self,

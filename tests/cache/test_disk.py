@@ -6,10 +6,11 @@ import errno
 import os
 import stat
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
-from mlcbuild.cache import reapi
+from mlcbuild.cache import integrity, reapi
 from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.cache.disk import DiskStore, default_root
 from mlcbuild.cache.store import BlobMissingError
@@ -87,6 +88,24 @@ def test_a_moved_file_keeps_its_inode(store: DiskStore, tmp_path: Path) -> None:
     inode = file.stat().st_ino
     assert store.path_of(store.put_file(file, move=True)).stat().st_ino == inode
     assert not file.exists()
+
+
+def test_a_file_that_was_stored_a_moment_ago_is_not_read_again_until_it_changes(
+    store: DiskStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "output"
+    file.write_bytes(b"content")
+    digest = store.put_file(file, move=True)
+    check = mock.Mock(wraps=integrity.checksum_of_file)
+    monkeypatch.setattr(integrity, "checksum_of_file", check)
+    path = store.path_of(digest)
+    assert store.read(digest) == b"content"
+    assert not check.called
+    path.chmod(0o644)
+    path.write_bytes(b"CONTENT")
+    with pytest.raises(BlobMissingError):
+        store.path_of(digest)
+    assert check.called
 
 
 def test_moving_one_of_two_names_of_a_file_leaves_the_other_writable_and_apart(

@@ -16,7 +16,7 @@ from tvm.relax.frontend import nn
 from mlcbuild.compiler.models.checkpoints.parameters import Parameter
 from mlcbuild.compiler.models.parameter_role import ParameterRole
 from mlcbuild.compiler.quantization.layers import Embedding, Linear, StoredMatrix
-from mlcbuild.compiler.quantization.scheme import MODEL_DTYPES, kept_dtype
+from mlcbuild.compiler.quantization.scheme import MODEL_DTYPES, RowEncoder, kept_dtype
 from mlcbuild.compiler.weights.tensor import dtype_of
 from mlcbuild.errors import StageError
 from tests.compiler import schemes
@@ -67,6 +67,21 @@ def test_what_is_stored_has_the_described_shapes_and_comes_back_within_the_bound
             np.testing.assert_array_equal(back, numbers)
 
     check()
+
+
+@pytest.mark.parametrize("name", schemes.NAMES)
+@pytest.mark.parametrize("role", MATRICES)
+def test_rows_that_are_apart_are_stored_alike_alone_and_with_others(name: str, role: ParameterRole) -> None:
+    scheme = schemes.scheme(name)
+    encoder = schemes.encoder(scheme)
+    numbers = np.random.default_rng(1).standard_normal((4 * ROWS, 2 * COLUMNS), np.float32)
+    numbers = numbers.astype(dtype_of(scheme.model_dtype))
+    if not (isinstance(encoder, RowEncoder) and encoder.has_rows_apart(matrix(numbers.shape, role=role))):
+        return
+    whole = encoder.encode(matrix(numbers.shape, role=role), numbers)
+    pieces = [encoder.encode(matrix(each.shape, role=role), each) for each in (numbers[:ROWS], numbers[ROWS:])]
+    for array, first, second in zip(whole, *pieces, strict=True):
+        np.testing.assert_array_equal(array, np.concatenate([first, second]))
 
 
 @pytest.mark.parametrize("name", schemes.NAMES)

@@ -15,6 +15,7 @@ from safetensors.numpy import load_file, save_file
 from mlcbuild.compiler.models.checkpoints.operations import Operation, Permute, Reshape, Slice
 from mlcbuild.compiler.models.checkpoints.parameters import CheckpointTensor, Parameter, ParameterList, write_parameters
 from mlcbuild.compiler.models.parameter_role import ParameterRole
+from mlcbuild.compiler.quantization import stored_parts
 from mlcbuild.compiler.stages import import_weights, index_weights
 from mlcbuild.errors import StageError
 from tests.compiler import schemes
@@ -221,8 +222,24 @@ def test_group_size_that_does_not_divide_names_the_tensor(tmp_path: Path) -> Non
         quantized(tmp_path, "q4f16_1")
 
 
+@pytest.mark.parametrize("name", ["q4f16_1", "q3f16_1", "q0f16", "q8_0_f16", "q4f16_ft", "q4f16_0"])
+def test_a_matrix_is_quantized_in_pieces_as_it_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    imported(tmp_path, source(tmp_path, checkpoint()))
+    shard = tmp_path / "params_shard_0.bin"
+    quantized(tmp_path, name)
+    whole = shard.read_bytes()
+    monkeypatch.setattr(stored_parts, "_PIECE_ELEMENTS", 1000)  # a few rows
+    quantized(tmp_path, name)
+    assert shard.read_bytes() == whole
+
+
 @pytest.mark.parametrize("bad", [np.inf, np.nan, 1e6])
-def test_weight_that_the_models_type_cannot_hold_is_told_by_place(tmp_path: Path, bad: float) -> None:
+def test_weight_that_the_models_type_cannot_hold_is_told_by_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad: float
+) -> None:
+    monkeypatch.setattr(stored_parts, "_PIECE_ELEMENTS", 100)  # a row or two
     tensors = checkpoint()
     tensors["model.layers.1.self_attn.k_proj.weight"][3, 5] = bad
     imported(tmp_path, source(tmp_path, tensors))

@@ -159,6 +159,10 @@ def test_a_module_outside_the_keys_closure_fails_the_stage(world: World) -> None
     assert world.content(allowed) == "helped"
 
 
+def test_memory_that_a_stage_has_freed_is_used_again(world: World) -> None:
+    assert int(world.content(world.run(world.stage("numeric_stages:count_page_faults", rounds=50)))) < 64
+
+
 def test_a_numeric_stage_computes(world: World) -> None:
     assert world.content(world.run(world.stage("numeric_stages:total", numbers=[1, 2.5]))) == "3.5"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from mlcbuild.cache.digest import Digest
 from mlcbuild.engine.action import Action
-from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, Executor, FetchesInputs
+from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, Executor, FetchesInputs, ReadsInPlace
 
 
 class LateExecutor:
@@ -26,6 +26,10 @@ class LateExecutor:
     @property
     def slots(self) -> int:
         return self._slots if self._executor is None else self._executor.slots
+
+    @property
+    def reads_in_place(self) -> bool:
+        return isinstance(self._executor, ReadsInPlace) and self._executor.reads_in_place
 
     def start(self, report: Callable[[ExecutionOutcome], None]) -> None:
         self._report = report

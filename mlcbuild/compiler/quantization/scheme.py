@@ -109,6 +109,14 @@ class Encoder(Protocol):
 
 
 @runtime_checkable
+class RowEncoder(Encoder, Protocol):
+    """An encoder that may be given a matrix in pieces."""
+
+    def has_rows_apart(self, weight: Weight) -> bool:
+        """Whether what is stored for some rows of a matrix is the same, whether they are given alone or with others."""
+
+
+@runtime_checkable
 class IntegerEncoder(Encoder, Protocol):
     """An encoder that can store integers of a quantized checkpoint as they are."""
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import numpy as np
 
-from mlcbuild.compiler.models.checkpoints.parameters import Parameter
+from mlcbuild.compiler.models.checkpoints.operations import Concatenate
+from mlcbuild.compiler.models.checkpoints.parameters import CheckpointTensor, Parameter
 from mlcbuild.compiler.quantization.scheme import (
     BlockEncoder,
     Encoder,
     FloatEncoder,
     IntegerEncoder,
     QuantizationScheme,
+    RowEncoder,
     StaticScalesEncoder,
     kept_dtype,
 )
@@ -25,6 +30,45 @@ from mlcbuild.compiler.weights.kept_matrices import (
 )
 from mlcbuild.compiler.weights.operations import carry_out
 from mlcbuild.compiler.weights.tensor import Array
+from mlcbuild.errors import StageError
+
+_PIECE_ELEMENTS = 1 << 20  # of a matrix that is quantized in pieces
+
+
+def stored_pieces(
+    source: ImportedShard, part: Parameter, scheme: QuantizationScheme, encoder: Encoder
+) -> Iterator[tuple[Array, ...]]:
+    """What `stored_part` gives, in pieces along the first axis where the encoder takes a matrix so. The memory of a
+    piece is used again for the next; that of a whole matrix would have to be got and cleared."""
+    if not (isinstance(encoder, RowEncoder) and _is_read_by_rows(source, part) and encoder.has_rows_apart(part)):
+        yield stored_part(source, part, scheme, encoder)
+        return
+    dtype = kept_dtype(part, scheme.model_dtype)
+    step = max(1, _PIECE_ELEMENTS // max(part.shape[1], 1))
+    for tensor in part.sources:
+        count, columns = tensor.shape
+        for begin in range(0, count, step):
+            rows = (begin, min(begin + step, count))
+            shape = (rows[1] - begin, columns)
+            try:
+                numbers = source.rows(tensor.name, rows).numbers(dtype)
+            except StageError:
+                source.read(tensor.name).numbers(dtype)  # which tells the place in the whole tensor
+                raise
+            given = CheckpointTensor(name=tensor.name, shape=shape)
+            yield encoder.encode(replace(part, shape=shape, sources=(given,), operations=()), numbers)
+
+
+def _is_read_by_rows(source: ImportedShard, part: Parameter) -> bool:
+    """Whether a part is a matrix of numbers, and its rows are those of its sources, one after another."""
+    one_after_another = part.operations in ((), (Concatenate(axis=0),))
+    names = [tensor.name for tensor in part.sources]
+    return (
+        len(part.shape) == 2
+        and one_after_another
+        and all(map(source.is_kept_as_numbers, names))
+        and source.activation_scales(names) is None
+    )
 
 
 def stored_part(

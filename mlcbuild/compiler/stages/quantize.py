@@ -2,7 +2,8 @@
 
 Reads `shard` (safetensors, Hugging Face names) and `parameters` (parameters.json). Writes `shard_out` (raw bytes) and
 `records`: the shard's record in `tensor-cache.json`, with its file called `params_shard_<index>.bin` there. Of stacked
-experts one is in memory at a time, and what is stored for all but their first tensor (scales).
+experts one is in memory at a time, of a matrix whose rows are stored apart some rows, and what is stored for all but
+their first tensor (scales).
 
 What a quantized checkpoint has as integers stays as it is where the scheme can store the same ones, and is restored and
 quantized again where it cannot. The log tells how many parameters were. So it does of static scales of activations.
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from mlcbuild.compiler.models.checkpoints.parameters import Parameter, read_parameters
 from mlcbuild.compiler.quantization.scheme import Encoder, QuantizationScheme, StoredTensor
-from mlcbuild.compiler.quantization.stored_parts import stored_part
+from mlcbuild.compiler.quantization.stored_parts import stored_pieces
 from mlcbuild.compiler.weights.imported_shard import ImportedShard
 from mlcbuild.compiler.weights.tensor import Array
 from mlcbuild.compiler.weights.tensor_cache import check_encoding, shard_name, write_shard
@@ -75,8 +76,8 @@ def _first_of_each(
     encoder: Encoder,
     kept: list[tuple[Array, ...]],
 ) -> Iterator[Array]:
-    """The first array that is stored for each part of a parameter; the others are `kept`."""
+    """The first array that is stored for each part of a parameter, in pieces; the others are `kept`."""
     for part in parameter.parts:
-        first, *others = stored_part(source, part, scheme, encoder)
-        kept.append(tuple(others))
-        yield first
+        for first, *others in stored_pieces(source, part, scheme, encoder):
+            kept.append(tuple(others))
+            yield first

@@ -26,13 +26,16 @@ from mlcbuild.compiler.weights.tensor import Array
 
 
 class FtEncoder:
-    """The `GridEncoder` of integers with one scale a row."""
+    """The `GridEncoder` and `RowEncoder` of integers with one scale a row."""
 
     def __init__(self, scheme: FtScheme) -> None:
         self.scheme = scheme
 
     def encode(self, weight: Weight, numbers: Array) -> tuple[Array, ...]:
         return self._of(weight).encode(weight, numbers) if self.scheme.covers(weight.role) else (numbers,)
+
+    def has_rows_apart(self, weight: Weight) -> bool:
+        return not self.scheme.covers(weight.role) or self._of(weight).has_rows_apart(weight)
 
     def store(self, weight: Weight, matrix: IntegerMatrix) -> tuple[Array, ...] | None:
         return self._of(weight).store(weight, matrix) if self.scheme.covers(weight.role) else None

@@ -25,7 +25,7 @@ _BITS = {"Q4_K": 4, "Q5_K": 5}
 
 
 class GgmlEncoder:
-    """The `IntegerEncoder` and `BlockEncoder` of blocks of ggml."""
+    """The `IntegerEncoder`, `BlockEncoder` and `RowEncoder` of blocks of ggml."""
 
     def __init__(self, scheme: GgmlScheme) -> None:
         self.scheme = scheme
@@ -40,6 +40,9 @@ class GgmlEncoder:
         for begin in range(0, len(flat), step):
             found[begin : begin + step] = _blocks(flat[begin : begin + step].astype(np.float32, copy=False), kind)
         return (found.reshape(*numbers.shape[:-1], -1),)
+
+    def has_rows_apart(self, weight: Weight) -> bool:  # noqa: ARG002
+        return True
 
     def store(self, weight: Weight, matrix: IntegerMatrix) -> tuple[Array, ...] | None:
         """Integers that are signed bytes with float16 scales, in groups of 32 or of a multiple, as blocks of Q8_0."""

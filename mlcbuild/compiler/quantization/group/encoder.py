@@ -46,7 +46,7 @@ _SHORT = 256  # elements of a group, below which NumPy's reduction of rows is sl
 
 
 class GroupEncoder:
-    """The `GridEncoder` of a scheme of integers in groups."""
+    """The `GridEncoder` and `RowEncoder` of a scheme of integers in groups."""
 
     def __init__(self, scheme: GroupScheme) -> None:
         self.scheme = scheme
@@ -60,6 +60,9 @@ class GroupEncoder:
         if self.scheme.is_by_columns(weight.role):
             return np.ascontiguousarray(packed.T), np.ascontiguousarray(scale.T)
         return packed.reshape(words.shape), scale.reshape(scales.shape)
+
+    def has_rows_apart(self, weight: Weight) -> bool:
+        return not (self.scheme.covers(weight.role) and self.scheme.is_by_columns(weight.role))
 
     def store(self, weight: Weight, matrix: IntegerMatrix) -> tuple[Array, ...] | None:
         """Integers are stored as the differences from their zeros. Those from -max_int to max_int + 1 fit into the

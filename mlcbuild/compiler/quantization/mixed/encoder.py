@@ -13,6 +13,7 @@ from mlcbuild.compiler.quantization.scheme import (
     FloatEncoder,
     IntegerEncoder,
     QuantizationScheme,
+    RowEncoder,
     StaticScalesEncoder,
     Weight,
 )
@@ -24,8 +25,8 @@ EncoderClass = Callable[[QuantizationScheme], Encoder]
 
 
 class MixedEncoder:
-    """A `GridEncoder`, `FloatEncoder`, `StaticScalesEncoder` and `BlockEncoder`, by the classes that the schemes name
-    as their `encoder`."""
+    """A `GridEncoder`, `FloatEncoder`, `StaticScalesEncoder`, `BlockEncoder` and `RowEncoder`, by the classes that the
+    schemes name as their `encoder`."""
 
     def __init__(self, scheme: MixedScheme, encoders: Iterable[EncoderClass]) -> None:
         self.scheme = scheme
@@ -34,6 +35,10 @@ class MixedEncoder:
 
     def encode(self, weight: Weight, numbers: Array) -> tuple[Array, ...]:
         return self._of(weight).encode(weight, numbers)
+
+    def has_rows_apart(self, weight: Weight) -> bool:
+        encoder = self._of(weight)
+        return isinstance(encoder, RowEncoder) and encoder.has_rows_apart(weight)
 
     def decode(self, weight: Weight, stored: Sequence[Array]) -> Array:
         return self._of(weight).decode(weight, stored)

@@ -11,13 +11,16 @@ from mlcbuild.compiler.weights.tensor import Array
 
 
 class UnquantizedEncoder:
-    """An `Encoder` that changes nothing."""
+    """A `RowEncoder` that changes nothing."""
 
     def __init__(self, scheme: QuantizationScheme) -> None:
         self.scheme = scheme
 
     def encode(self, weight: Weight, numbers: Array) -> tuple[Array, ...]:  # noqa: ARG002
         return (numbers,)
+
+    def has_rows_apart(self, weight: Weight) -> bool:  # noqa: ARG002
+        return True
 
     def decode(self, weight: Weight, stored: Sequence[Array]) -> Array:  # noqa: ARG002
         return stored[0]
