@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from mlcbuild.compiler.quantization.scheme import QuantizationScheme, StaticScalesScheme
 from mlcbuild.rules.calibration import CalibrationInputs, CalibrationMethod
 from mlcbuild.rules.calibration_methods.awq import ApplyScales
 from mlcbuild.rules.rule import RuleContext
 from mlcbuild.workspace.schema import Attribute, AttributeKind
-
-if TYPE_CHECKING:
-    from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 
 SMOOTHING = Attribute(
     name="smoothing",
@@ -22,7 +18,11 @@ SMOOTHING = Attribute(
 
 
 def _refusal(scheme: QuantizationScheme) -> str:
-    return "it stores matrices as they are" if scheme.kind == "no-quant" else ""
+    if scheme.kind == "no-quant":
+        return "it stores matrices as they are"
+    if not isinstance(scheme, StaticScalesScheme):  # an arithmetic without scales of activations
+        return "it rounds weights alone, and scales that even out activations would make these harder to round"
+    return ""
 
 
 def _declare(context: RuleContext, inputs: CalibrationInputs) -> ApplyScales:

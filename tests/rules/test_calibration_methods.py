@@ -37,16 +37,19 @@ def _discovered(root: Path, *lines: str, quantization: str = "q4f16_1") -> Disco
 
 
 @pytest.mark.parametrize(
-    ("lines", "search"),
-    [(("",), "MergeScales"), (('calibration_method = "smoothquant"', "smoothing = 0.75"), "SmoothScales")],
+    ("quantization", "lines", "search"),
+    [
+        ("q4f16_1", ("",), "MergeScales"),
+        ("int8_int8_f16", ('calibration_method = "smoothquant"', "smoothing = 0.75"), "SmoothScales"),
+    ],
 )
 def test_a_search_comes_before_the_shards_and_a_change_before_each_quantize(
-    tmp_path: Path, lines: tuple[str, ...], search: str
+    tmp_path: Path, quantization: str, lines: tuple[str, ...], search: str
 ) -> None:
-    workspace = _workspace(tmp_path, 'calibration = ":text"', *lines)
+    workspace = _workspace(tmp_path, 'calibration = ":text"', *lines, quantization=quantization)
     analysis = analysed(workspace, "//models:w")
     searching = action(analysis, search)
-    found = _discovered(tmp_path, 'calibration = ":text"', *lines)
+    found = _discovered(tmp_path, 'calibration = ":text"', *lines, quantization=quantization)
     applied = [each for each in found.actions if each.mnemonic == "ApplyScales"]
     quantized = [each for each in found.actions if each.mnemonic == "Quantize"]
     assert len(applied) == len(quantized) == 2
@@ -115,7 +118,7 @@ def test_methods_without_a_search_change_each_shard_by_the_statistics(
 def test_the_strength_of_smoothing_is_checked(tmp_path: Path) -> None:
     smooth = ('calibration = ":text"', 'calibration_method = "smoothquant"')
     with pytest.raises(WorkspaceErrors, match=r"`smoothing` is 1\.5, and not from 0 to 1"):
-        analysed(_workspace(tmp_path, *smooth, "smoothing = 1.5"), "//models:w")
+        analysed(_workspace(tmp_path, *smooth, "smoothing = 1.5", quantization="int8_int8_f16"), "//models:w")
     with pytest.raises(WorkspaceErrors, match="smoothing is of smoothquant, not of awq"):
         analysed(_workspace(tmp_path, 'calibration = ":text"', "smoothing = 0.5"), "//models:w")
 
@@ -135,6 +138,28 @@ def test_gptq_and_maximum_are_refused_where_nothing_stores_what_they_choose(tmp_
             analysed(_workspace(tmp_path, *lines, quantization=quantization), "//models:w")
     with pytest.raises(WorkspaceErrors, match="act_order is of gptq, not of awq"):
         analysed(_workspace(tmp_path, 'calibration = ":text"', "act_order = true"), "//models:w")
+
+
+@pytest.mark.parametrize("quantization", ["q4f16_1", "q8f16_ft", "q4f16_autoawq", "mxfp4_bf16", "q4_k_f16", "q0f16"])
+def test_smoothquant_is_refused_where_activations_are_not_rounded(tmp_path: Path, quantization: str) -> None:
+    lines = ('calibration = ":text"', 'calibration_method = "smoothquant"')
+    with pytest.raises(WorkspaceErrors) as caught:
+        analysed(_workspace(tmp_path, *lines, quantization=quantization), "//models:w")
+    (error,) = caught.value.errors
+    assert error.message.startswith(f"smoothquant does not calibrate {quantization}: it ")
+    assert error.location is not None
+    text = (tmp_path / error.location.path).read_text().splitlines()
+    assert error.location.line is not None
+    assert text[error.location.line - 1] == lines[1]
+
+
+def test_one_scheme_that_rounds_weights_alone_is_enough_to_refuse_smoothquant(tmp_path: Path) -> None:
+    table = '{ default = "int8_int8_f16", "lm_head" = "q8f16_1" }'
+    method = 'calibration = ":text"\ncalibration_method = "smoothquant"\n'
+    target = f'[[quantized_weights]]\nname = "w"\nmodel = ":m"\nquantization = {table}\n{method}'
+    workspace = model_workspace(tmp_path, _TEXT + target, **{"models/text.txt": "a text"})
+    with pytest.raises(WorkspaceErrors, match="smoothquant does not calibrate q8f16_1: it rounds weights alone"):
+        analysed(workspace, "//models:w")
 
 
 def test_methods_calibrate_the_schemes_whose_encoders_store_what_they_choose() -> None:
