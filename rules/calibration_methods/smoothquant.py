@@ -21,7 +21,7 @@ def _refusal(scheme: QuantizationScheme) -> str:
     if scheme.kind == "no-quant":
         return "it stores matrices as they are"
     if not isinstance(scheme, StaticScalesScheme):  # an arithmetic without scales of activations
-        return "it rounds weights alone, and scales that even out activations would make these harder to round"
+        return "it rounds weights alone"
     return ""
 
 
