@@ -78,8 +78,9 @@ def test_rows_that_are_apart_are_stored_alike_alone_and_with_others(name: str, r
     numbers = numbers.astype(dtype_of(scheme.model_dtype))
     if not (isinstance(encoder, RowEncoder) and encoder.has_rows_apart(matrix(numbers.shape, role=role))):
         return
-    whole = encoder.encode(matrix(numbers.shape, role=role), numbers)
-    pieces = [encoder.encode(matrix(each.shape, role=role), each) for each in (numbers[:ROWS], numbers[ROWS:])]
+    weight = matrix(numbers.shape, role=role)
+    whole = encoder.encode(weight, numbers)
+    pieces = [encoder.encode(weight, each) for each in (numbers[:3], numbers[3:])]
     for array, first, second in zip(whole, *pieces, strict=True):
         np.testing.assert_array_equal(array, np.concatenate([first, second]))
 

@@ -113,7 +113,7 @@ class RowEncoder(Encoder, Protocol):
     """An encoder that may be given a matrix in pieces."""
 
     def has_rows_apart(self, weight: Weight) -> bool:
-        """Whether what is stored for some rows of a matrix is the same, whether they are given alone or with others."""
+        """Whether what is stored for some rows of a matrix is the same, whether `encode` is given them alone or all."""
 
 
 @runtime_checkable

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
 from mlcbuild.compiler.models.checkpoints.operations import Concatenate
-from mlcbuild.compiler.models.checkpoints.parameters import CheckpointTensor, Parameter
+from mlcbuild.compiler.models.checkpoints.parameters import Parameter
 from mlcbuild.compiler.quantization.scheme import (
     BlockEncoder,
     Encoder,
@@ -46,17 +45,15 @@ def stored_pieces(
     dtype = kept_dtype(part, scheme.model_dtype)
     step = max(1, _PIECE_ELEMENTS // max(part.shape[1], 1))
     for tensor in part.sources:
-        count, columns = tensor.shape
+        count = tensor.shape[0]
         for begin in range(0, count, step):
             rows = (begin, min(begin + step, count))
-            shape = (rows[1] - begin, columns)
             try:
                 numbers = source.rows(tensor.name, rows).numbers(dtype)
             except StageError:
                 source.read(tensor.name).numbers(dtype)  # which tells the place in the whole tensor
                 raise
-            given = CheckpointTensor(name=tensor.name, shape=shape)
-            yield encoder.encode(replace(part, shape=shape, sources=(given,), operations=()), numbers)
+            yield encoder.encode(part, numbers)
 
 
 def _is_read_by_rows(source: ImportedShard, part: Parameter) -> bool:

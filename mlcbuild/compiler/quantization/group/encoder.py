@@ -54,12 +54,12 @@ class GroupEncoder:
     def encode(self, weight: Weight, numbers: Array) -> tuple[Array, ...]:
         if not self.scheme.covers(weight.role):
             return (numbers,)
-        words, scales = self.scheme.stored(weight)
-        columns = numbers.shape[-1]
+        self.scheme.stored(weight)  # refuses columns that are no whole groups
+        *others, columns = numbers.shape
         packed, scale = self._quantize(numbers.reshape(-1, columns))
         if self.scheme.is_by_columns(weight.role):
             return np.ascontiguousarray(packed.T), np.ascontiguousarray(scale.T)
-        return packed.reshape(words.shape), scale.reshape(scales.shape)
+        return packed.reshape(*others, -1), scale.reshape(*others, -1)
 
     def has_rows_apart(self, weight: Weight) -> bool:
         return not (self.scheme.covers(weight.role) and self.scheme.is_by_columns(weight.role))
