@@ -169,7 +169,7 @@ def generate(
 ) -> Generation:
     """Generate text with a package: the answer to one turn, or with `raw` the continuation of a text.
 
-    `max_tokens` 0 prefills alone. `threads` 0 takes every core. Raises UsageError for a directory that is no package,
+    `max_tokens` 0 prefills alone. `threads` 0 takes free cores. Raises UsageError for a directory that is no package,
     an argument out of range, and a prompt that does not fit; LocalEnvironmentError where TVM does not load.
     """
     if max_tokens < 0:

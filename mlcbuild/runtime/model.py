@@ -32,7 +32,7 @@ class Model:
     ) -> None:
         """`weights` gives the arrays of the parameters that it is asked for, in order; one is in memory at a time.
 
-        `threads` 0 is one for each core that this process may use.
+        `threads` 0 is one for each core that is free (`threads.free_cores`).
         """
         self.machine = Machine(library, threads=threads)
         metadata = json.loads(str(self.machine.entry("_metadata")()))

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from mlcbuild.cli.tune.building import is_candidates_fault
+from mlcbuild.cli.build.ending import BuildEnding
+from mlcbuild.cli.exit_codes import ExitCode
+from mlcbuild.cli.tune.building import failures_of_the_machine, is_candidates_fault
 from mlcbuild.engine.build_events import ActionFinished, ActionStatus
 from mlcbuild.engine.executor import ExecutionOutcome, OutcomeKind
 from tests.engine.small_workspace import Workspace, shell, target
@@ -26,6 +28,9 @@ def test_a_full_disk_or_a_lack_of_memory_is_no_fault_of_what_is_compiled(
     one, equal = shell("one", "echo > out"), shell("equal", "echo > out")
     result = workspace.build([one, equal], target("//p:t", one.output("out"), equal.output("out")))
     assert not result.success
+    told = {failure.identifier for failure in result.failures} - failures_of_the_machine(result)
+    code = BuildEnding().exit_code(result, answers=told)
+    assert code == (ExitCode.OK if expected else ExitCode.LOCAL_ENVIRONMENT), "as the history has it"
     ended = [event for event in workspace.events if isinstance(event, ActionFinished)]
     assert {event.identifier for event in ended} == {"one", "equal"}
     assert sum(bool(event.shared_with) for event in ended) == 1, "they share a run"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mlcbuild.cli.tune.device_lock import measuring_here
+from mlcbuild.cli.tune.device_lock import measuring_in
 from mlcbuild.errors import LocalEnvironmentError
 from mlcbuild.runtime.measuring.candidate_folder import (
     FolderContents,
@@ -45,7 +45,7 @@ def _folder(folder: Path) -> Path:
 @pytest.mark.parametrize("of_machine", [True, False])
 def test_it_waits_for_another_that_measures_and_repeats_nothing_of_it(tmp_path: Path, of_machine: bool) -> None:
     world, folder = World(tmp_path), _folder(tmp_path / "candidates")
-    with measuring_here(world.cache / "mlcbuild/tuning" if of_machine else folder, waits=pytest.fail):
+    with measuring_in(world.cache / "mlcbuild/tuning" if of_machine else folder, waits=pytest.fail):
         process = world.start("tune", "measure", str(folder), "--output=json")
         assert process.stderr is not None
         assert "waiting for another process that measures" in process.stderr.readline()
@@ -85,6 +85,6 @@ def test_a_file_system_without_locks_is_told(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(fcntl, "flock", refused)
     with (
         pytest.raises(LocalEnvironmentError, match=r"measuring\.lock cannot be taken: No locks available"),
-        measuring_here(tmp_path, waits=pytest.fail),
+        measuring_in(tmp_path, waits=pytest.fail),
     ):
         pytest.fail("it was taken")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -90,3 +91,25 @@ def test_a_machine_that_measures_nothing_is_told(tmp_path: Path) -> None:
     with pytest.raises(LocalEnvironmentError, match="no memory"):
         _rounds(tmp_path, machine, 100).make(pytest.fail)
     assert len(machine.asked) == 2
+
+
+def test_the_lock_of_the_machine_is_the_users_wherever_the_disk_cache_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    lock = tmp_path / "user/mlcbuild/tuning/measuring.lock"
+    machine = Machine(lambda _: not _is_locked(lock))
+    monkeypatch.setattr(machine, "execution", SimpleNamespace(uses_ray=False))
+    rounds = _rounds(tmp_path / "another cache", machine, 2)
+    rounds.make(pytest.fail)
+    assert (rounds.spent, rounds.failed) == (2, set()), "each was measured with the lock held"
+    assert not _is_locked(lock)
+
+
+def _is_locked(path: Path) -> bool:
+    with path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False

@@ -47,6 +47,39 @@ def test_the_quota_of_a_container_limits_threads(tmp_path: Path, text: str, core
     assert threads.available_cores(processors=tmp_path, quota=_quota(tmp_path / "cpu.max", text)) == cores
 
 
+@pytest.mark.parametrize(
+    ("running", "allowed", "quota", "free"),
+    [
+        (1, 4, "max 100000", 4),
+        (3, 4, "max 100000", 2),  # two others
+        (13, 4, "max 100000", 1),  # one thread at least
+        (9, 2, "max 100000", 1),  # of eight others on eight processors two are here
+        (3, 8, "200000 100000", 2),  # six processors are free, of which two may be used
+    ],
+)
+def test_there_are_no_more_threads_than_processors_are_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, running: int, allowed: int, quota: str, free: int
+) -> None:
+    load = tmp_path / "loadavg"
+    load.write_text(f"0.10 0.20 0.30 {running}/700 4711\n")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(allowed)))
+    monkeypatch.setattr(os, "cpu_count", lambda: 8 if allowed == 2 else allowed)
+    monkeypatch.setattr(threads, "_PROCESSORS", tmp_path)
+    monkeypatch.setattr(threads, "_QUOTA", _quota(tmp_path / "cpu.max", quota))
+    assert threads.free_cores(load=load) == free
+    for name in ("TVM_NUM_THREADS", "TVM_THREAD_POOL_SPIN_COUNT"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    assert threads.set_threads(load=load) == free
+    assert "TVM_THREAD_POOL_SPIN_COUNT" not in os.environ
+    assert threads.set_threads(free + 1, load=load) == free + 1
+    assert os.environ["TVM_THREAD_POOL_SPIN_COUNT"] == "0", "more threads than fit wait asleep"
+
+
+def test_where_the_load_is_not_known_every_core_counts(tmp_path: Path) -> None:
+    assert threads.free_cores(load=tmp_path / "none") == threads.available_cores()
+
+
 def test_a_negative_number_is_refused() -> None:
     with pytest.raises(ValueError, match="-1"):
         threads.set_threads(-1)

@@ -22,6 +22,7 @@ from mlcbuild.runtime.devices import kind_of
 from mlcbuild.runtime.engine import Engine
 from mlcbuild.runtime.measuring.device import measuring_device
 from mlcbuild.runtime.model import Model
+from mlcbuild.runtime.threads import available_cores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +60,8 @@ def bench(subjects: Sequence[Subject], given: BenchOptions, output: OutputFormat
     written."""
     _check_together(subjects, given)
     with slow_progress(options) as progress:
-        models = [_model(subject, given.threads, progress) for subject in subjects]
+        threads = given.threads or available_cores()  # also on a busy machine: a measurement says what it measured
+        models = [_model(subject, threads, progress) for subject in subjects]
         workloads = given.workloads()
         for workload in workloads:
             for model in models:

@@ -16,7 +16,6 @@ from mlcbuild.cli.arguments.options import STATE_DIRECTORY, GlobalOptions
 from mlcbuild.cli.build.no_op_check import current_build
 from mlcbuild.cli.build.request import BuildOutcome, BuildRequest
 from mlcbuild.cli.build.session import run_build
-from mlcbuild.cli.cache.maintenance import store_root
 from mlcbuild.cli.compare.chart import comparison_svg
 from mlcbuild.cli.compare.comparison import Comparison, read_comparison
 from mlcbuild.cli.compare.tables import as_markdown, as_text, failures_of, tables_of, title_of
@@ -59,7 +58,7 @@ def compare(label: str, request: BuildRequest, given: CompareOptions, options: G
     quiet = replace(request, quiet_if_current=True)
     # Nobody else who measures here may do so meanwhile.
     with (
-        measuring_here(store_root(request.disk_cache) / "tuning", waits=options.note),
+        measuring_here(waits=options.note),
         tempfile.TemporaryDirectory(prefix="mlcbuild-") as folder,
     ):
         events = Path(folder, "events")

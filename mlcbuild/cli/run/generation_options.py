@@ -28,7 +28,7 @@ class LogitsOf(enum.StrEnum):
 class GenerationOptions:
     """What to generate: of `prompt`, `chat`, `embed` and `batch` one is given.
 
-    `max_tokens` None means the default of what is done; `threads` 0 one per core; `seed` None a random one.
+    `max_tokens` None means the default of what is done; `threads` 0 one per free core; `seed` None a random one.
     """
 
     prompt: str | None = None
@@ -243,7 +243,7 @@ def _generate(
     ] = None,
     threads: Annotated[
         int | None,
-        typer.Option("--threads", metavar="N", min=1, show_default=False, help="Threads. Default: one per core."),
+        typer.Option("--threads", metavar="N", min=1, show_default=False, help="Threads. Default: one per free core."),
     ] = None,
     stats: Annotated[
         bool, typer.Option("--stats", help="Print the speed to standard error after each answer.")

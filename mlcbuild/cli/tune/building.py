@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -139,7 +139,7 @@ class TuneBuilder:
         whole = [*self.analysis.actions, *actions.values()]
         with self._opened(whole, [hear]) as opened:
             building.append(opened.parts)
-            return self._build(opened, whole, wanted, answers={*of_candidate, *of_measurement})
+            return self._build(opened, whole, wanted, answers=frozenset((*of_candidate, *of_measurement)))
 
     def candidate_libraries(self, trials: Sequence[Trial]) -> dict[tuple[str, int], bytes]:
         """The libraries of candidates that compile, by kernel and number; the number 0 is the default."""
@@ -191,21 +191,26 @@ class TuneBuilder:
         actions: Sequence[Action],
         wanted: Sequence[Artifact],
         *,
-        answers: Collection[str] = frozenset(),
+        answers: frozenset[str] = frozenset(),
     ) -> BuildResult:
-        """Build, and write the record. `answers` are actions whose failure is no failure of the build."""
+        """Build, and write the record. What fails in `answers` because of what it is is no failure of the build."""
         target = RequestedTarget(label=_LABEL, directory=_LABEL, outputs=(), builds=tuple(wanted))
         driver, code = opened.parts.driver, ExitCode.INTERNAL
         try:
             with hearing_ctrl_c(), interrupting(driver.interrupt):
                 result = driver.build(actions, [target])
-            code = opened.ending.exit_code(result, answers=answers)
+            code = opened.ending.exit_code(result, answers=answers - failures_of_the_machine(result))
             return result
         except BaseException as error:
             code = code_of(error)
             raise
         finally:
             opened.recorder.write(self.workspace.state_directory / RECORD_DIRECTORY, int(code), self.limits)
+
+
+def failures_of_the_machine(result: BuildResult) -> frozenset[str]:
+    """The actions that failed because of a full disk, a lack of memory, or a missing driver."""
+    return frozenset(failure.identifier for failure in result.failures if failure.environment)
 
 
 def is_candidates_fault(event: ActionFinished) -> bool:

@@ -151,7 +151,7 @@ class TuneRounds:
         alone = not opened.builder.execution.uses_ray
         with contextlib.ExitStack() as stack:
             if alone and self._planned():
-                stack.enter_context(measuring_here(opened.store.root / "tuning", waits=note))
+                stack.enter_context(measuring_here(waits=note))
             # What another process has measured meanwhile is not measured again.
             while trials := self._planned():
                 result = opened.builder.measure(trials, seconds=self._seconds, alone=alone, measured=self._record)

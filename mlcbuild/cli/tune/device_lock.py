@@ -9,14 +9,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from mlcbuild.cache.disk import default_root
 from mlcbuild.errors import LocalEnvironmentError
 from mlcbuild.regular_files import open_regular
 
 
 @contextmanager
-def measuring_here(folder: Path, *, waits: Callable[[str], object]) -> Iterator[None]:
-    """Hold the lock of this machine's devices, which lies in a folder of the user's. The kernel frees it when the
-    process ends. Raises LocalEnvironmentError where it cannot be opened or taken."""
+def measuring_here(*, waits: Callable[[str], object]) -> Iterator[None]:
+    """Hold the lock of this machine's devices, which lies in the user's cache folder wherever a command's disk cache is.
+    The kernel frees it when the process ends. Raises LocalEnvironmentError where it cannot be opened or taken."""
+    with measuring_in(default_root() / "tuning", waits=waits):
+        yield
+
+
+@contextmanager
+def measuring_in(folder: Path, *, waits: Callable[[str], object]) -> Iterator[None]:
+    """Hold the lock of a folder of measurements, which machines may share. Raises as `measuring_here` does."""
     path = folder / "measuring.lock"
     try:
         folder.mkdir(parents=True, exist_ok=True)

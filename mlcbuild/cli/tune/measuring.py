@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from mlcbuild.cache.disk import default_root
 from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.output.slow_progress import slow_progress
 from mlcbuild.cli.output.terminal import OutputFormat
-from mlcbuild.cli.tune.device_lock import measuring_here
+from mlcbuild.cli.tune.device_lock import measuring_here, measuring_in
 from mlcbuild.errors import LocalEnvironmentError, MlcbuildError, StageError
 from mlcbuild.runtime.measuring.candidate_folder import (
     FolderContents,
@@ -34,8 +33,8 @@ def measure_folder(folder: Path, *, seconds: float, threads: int, output: Output
     contents = read_contents(folder)
     check_libraries(folder, contents)
     with (
-        measuring_here(default_root() / "tuning", waits=options.note),
-        measuring_here(folder, waits=options.note),
+        measuring_here(waits=options.note),
+        measuring_in(folder, waits=options.note),
     ):
         known, outcomes = _measure_left(contents, folder, seconds=seconds, threads=threads, options=options)
     if output is OutputFormat.JSON:

@@ -13,6 +13,7 @@ import numpy as np
 from mlcbuild.compiler.stages.tested_package import failing_as_stage, load
 from mlcbuild.runtime.model import Model
 from mlcbuild.runtime.test_result import Figure, TestResult
+from mlcbuild.runtime.threads import available_cores
 
 
 def run(
@@ -30,7 +31,7 @@ def run(
 
     Raises StageError below a floor, and for a package that does not run or has no room for so many tokens.
     """
-    model = load(package, threads=threads, function="decode")
+    model = load(package, threads=threads or available_cores(), function="decode")
     # Which tokens they are does not matter to a dense model; a mixture of experts is better served by different ones.
     prompt = [int(token) for token in np.random.default_rng(0).integers(0, model.active_vocab_size, prefill_tokens)]
     with failing_as_stage():

@@ -22,7 +22,7 @@ from mlcbuild.runtime.measuring.arguments import ArgumentSets, equal_bytes, larg
 from mlcbuild.runtime.measuring.candidate_list import Argument
 from mlcbuild.runtime.measuring.device import cache_bytes, measuring_device
 from mlcbuild.runtime.measuring.measurement import MEASURED, WRONG, Measurement
-from mlcbuild.runtime.threads import set_threads
+from mlcbuild.runtime.threads import available_cores, set_threads
 
 # Sums of the same numbers in another order, as a share of the largest.
 _ROUNDING = {"float32": 2e-4, "float16": 6e-3, "bfloat16": 4e-2}
@@ -43,7 +43,7 @@ class CandidateTimer:
 
     def __init__(self, untuned: Path, *, kernel: str, arguments: Sequence[Argument], threads: int = 0) -> None:
         self._tvm = import_tvm()
-        set_threads(threads)
+        set_threads(threads or available_cores())
         self._kernel = kernel
         self._kind = kind_of(untuned)
         self._device = device_of(self._kind, self._tvm)
