@@ -16,7 +16,7 @@ from mlcbuild.regular_files import open_regular
 
 @contextmanager
 def measuring_here(*, waits: Callable[[str], object]) -> Iterator[None]:
-    """Hold the lock of this machine's devices, which lies in the user's cache folder wherever a command's disk cache is.
+    """Hold the lock of this machine's devices, which lies in the user's cache folder for every disk cache.
     The kernel frees it when the process ends. Raises LocalEnvironmentError where it cannot be opened or taken."""
     with measuring_in(default_root() / "tuning", waits=waits):
         yield
