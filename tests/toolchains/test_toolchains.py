@@ -10,6 +10,7 @@ import pytest
 
 from mlcbuild.engine.json_cache import JsonCache
 from mlcbuild.errors import BuildError, LocalEnvironmentError
+from mlcbuild.toolchains.entries.gxx import folders_of
 from mlcbuild.toolchains.installed_files import InstalledFiles
 from mlcbuild.toolchains.programs import needed_libraries
 from mlcbuild.toolchains.table import Toolchains, every
@@ -203,3 +204,12 @@ def test_a_folder_counts_with_what_its_links_lead_to(tmp_path: Path) -> None:
     (tmp_path / "elsewhere/b.h").write_text("22")
     assert files.tree(tmp_path / "kit/include") != before
     assert f"{tmp_path}/kit/include/lnk/b.h" in files.observed
+
+
+def test_of_several_gccs_the_one_that_compiles_counts() -> None:
+    of_twelve = folders_of(Path("/usr/bin/x86_64-linux-gnu-g++-12"))
+    assert "/usr/lib/gcc/x86_64-linux-gnu/12" in of_twelve
+    assert "/usr/include/c++/12" in of_twelve
+    assert not {"/usr/lib/gcc", "/usr/include/c++"} & set(of_twelve)
+    of_one = folders_of(Path("/usr/bin/g++"))
+    assert {"/usr/lib/gcc", "/usr/libexec/gcc", "/usr/include/c++"} < set(of_one), "no version is told"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 from pathlib import Path
 
 from mlcbuild.errors import LocalEnvironmentError
@@ -10,12 +11,13 @@ from mlcbuild.toolchains.entries.ld import OWN_LIBRARIES
 from mlcbuild.toolchains.installed_files import InstalledFiles
 from mlcbuild.toolchains.toolchain import Toolchain
 
-# Each is what GCC and distributions call it; a folder that a machine has not counts as nothing.
-_FOLDERS = (
-    "/usr/lib/gcc",
-    "/usr/libexec/gcc",
-    "/usr/include/c++",
-    "/usr/include/{machine}-linux-gnu/c++",
+# Each is what GCC and distributions call it; a folder that a machine has not counts as nothing. Debian and Ubuntu install
+# several versions side by side, and g++ is a link to one of them, whose name tells which.
+_NAME = re.compile(r"(?P<triple>.+)-g\+\+-(?P<version>\d+)")
+_OF_COMPILERS = ("/usr/lib/gcc/{triple}/{version}", "/usr/libexec/gcc/{triple}/{version}")
+_OF_LIBRARIES = ("/usr/include/c++/{version}", "/usr/include/{triple}/c++/{version}")
+_OF_ALL = ("/usr/lib/gcc", "/usr/libexec/gcc", "/usr/include/c++", "/usr/include/{machine}-linux-gnu/c++")
+_OF_C = (
     "/usr/include/{machine}-linux-gnu/bits",
     "/usr/include/{machine}-linux-gnu/sys",
     "/usr/include/bits",
@@ -52,12 +54,11 @@ class _Compiler(Toolchain):
         compiler = files.program("g++", advice=self.advice)
         programs = [files.program(name, advice=self.advice) for name in _ASSEMBLER_AND_LINKER]
         libraries = {library for program in programs for library in files.libraries(program, OWN_LIBRARIES)}
-        folders = [folder.format(machine=platform.machine()) for folder in _FOLDERS]
         return [
             f"g++ {files.content(compiler)}",
             *(f"{program.name} {files.content(program)}" for program in programs),
             *(f"{library.name} {files.content(library)}" for library in sorted(libraries)),
-            *(f"{folder} {files.tree(Path(folder))}" for folder in folders),
+            *(f"{folder} {files.tree(Path(folder))}" for folder in folders_of(compiler)),
         ]
 
     def version(self, files: InstalledFiles) -> str:
@@ -66,6 +67,14 @@ class _Compiler(Toolchain):
             return str(files.program("g++"))
         except LocalEnvironmentError:
             return ""
+
+
+def folders_of(compiler: Path) -> list[str]:
+    """What a compiler reads: of the GCCs on the machine its own, or all where the name of its file tells no version."""
+    found = _NAME.fullmatch(compiler.name)
+    own = (*_OF_COMPILERS, *_OF_LIBRARIES) if found else _OF_ALL
+    named = found.groupdict() if found else {}
+    return [folder.format(machine=platform.machine(), **named) for folder in (*own, *_OF_C)]
 
 
 TOOLCHAIN = _Compiler(
