@@ -11,7 +11,7 @@ from mlcbuild.toolchains.entries.ld import OWN_LIBRARIES
 from mlcbuild.toolchains.installed_files import InstalledFiles
 from mlcbuild.toolchains.toolchain import Toolchain
 
-# Each is what GCC and distributions call it; a folder that a machine has not counts as nothing. Debian and Ubuntu install
+# Each is what GCC and distributions call it; a folder that a machine lacks counts as nothing. Debian and Ubuntu install
 # several versions side by side, and g++ is a link to one of them, whose name tells which.
 _NAME = re.compile(r"(?P<triple>.+)-g\+\+-(?P<version>\d+)")
 _OF_COMPILERS = ("/usr/lib/gcc/{triple}/{version}", "/usr/libexec/gcc/{triple}/{version}")
