@@ -38,6 +38,8 @@ def choices(records: Iterable[Record]) -> dict[str, Choice]:
     run time a shape has to be measured at all sizes at which any was, and the geometric mean of its ratios counts. More
     than one measurement at the same sizes count by their median. A gain has to be more than the noise of its
     measurements. Records of another version of their rule are left out: their default was another, or their sizes.
+    Ratios of two rules have no default in common, and only one of the rules schedules the kernel: where records of
+    several gain, none is chosen.
     """
     by_kernel: dict[str, list[Record]] = defaultdict(list)
     for record in merged(each for each in records if is_current(each.rule)):
@@ -53,18 +55,18 @@ def _best(records: Iterable[Record]) -> Choice | None:
     wanted: dict[str, set[Values]] = defaultdict(set)
     for (rule, _), tried in by_shape.items():
         wanted[rule] |= {record.sizes for record in tried if record.outcome is Outcome.MEASURED}
-    best: Choice | None = None
+    best: dict[str, Choice] = {}
     for (rule, shape), tried in sorted(by_shape.items()):
         ratios = _ratios(tried)
         if set(ratios) != wanted[rule] or not ratios:
             continue
         ratio = math.exp(statistics.fmean(math.log(each) for each in ratios.values()))
         noise = _NOISE * statistics.fmean(record.spread for record in tried)
-        if ratio < 1 - max(_LEAST_GAIN, noise) and (best is None or ratio < best.ratio):
+        if ratio < 1 - max(_LEAST_GAIN, noise) and (rule not in best or ratio < best[rule].ratio):
             digests = sorted({record.digest for record in tried})
             digest = hashlib.sha256("\n".join(digests).encode()).hexdigest() if len(digests) > 1 else digests[0]
-            best = Choice(rule=rule, shape=shape, ratio=ratio, record=digest)
-    return best
+            best[rule] = Choice(rule=rule, shape=shape, ratio=ratio, record=digest)
+    return next(iter(best.values())) if len(best) == 1 else None
 
 
 def _ratios(tried: Iterable[Record]) -> Mapping[Values, float]:

@@ -160,6 +160,36 @@ def test_who_is_killed_for_memory_is_not_recorded(bench: Bench, untuned: Path) -
         bench.tune(killed, untuned)
 
 
+@pytest.mark.parametrize("sentence", ["CUDA_ERROR_OUT_OF_MEMORY", "std::bad_alloc", "Cannot allocate memory"])
+def test_what_says_that_there_is_no_memory_is_not_recorded(
+    bench: Bench, untuned: Path, monkeypatch: pytest.MonkeyPatch, sentence: str
+) -> None:
+    """The candidate's library is not loaded, for which the loader has a sentence of its own."""
+    good, load = bench.library("good", bench.listed.shapes[1]), timing.CandidateTimer._load
+
+    def loaded(timer: timing.CandidateTimer, library: Path) -> Any:
+        if library == good:
+            raise RuntimeError(f"{library} cannot be loaded: {sentence}")
+        return load(timer, library)
+
+    monkeypatch.setattr(timing.CandidateTimer, "_load", loaded)
+    with pytest.raises(LocalEnvironmentError, match=sentence):
+        bench.tune(good, untuned)
+
+
+def test_what_comes_after_one_that_is_killed_for_memory_is_measured(bench: Bench, untuned: Path) -> None:
+    good = bench.library("good", bench.listed.shapes[1])
+    killed = bench.library("killed", body=lambda: T.evaluate(T.call_extern("int32", "raise", int(signal.SIGKILL))))
+    found = measure(
+        [good, killed, good], untuned, kernel=bench.name, arguments=bench.listed.arguments, sizes=SIZES, seconds=30
+    )
+    first, fault, last = found
+    assert isinstance(fault, LocalEnvironmentError)
+    assert "SIGKILL" in fault.message
+    assert not isinstance(first, LocalEnvironmentError) and not isinstance(last, LocalEnvironmentError)
+    assert first[0].outcome == last[0].outcome == "measured"
+
+
 def test_what_comes_after_a_candidate_that_failed_is_measured_all_the_same(bench: Bench, untuned: Path) -> None:
     good = bench.library("good", bench.listed.shapes[1])
     bodies = {"ends": _calls("abort"), "wrongly": lambda: T.evaluate(T.int32(0)), "waits": _calls("pause")}
@@ -172,7 +202,7 @@ def test_what_comes_after_a_candidate_that_failed_is_measured_all_the_same(bench
         sizes=[{"v0": 3}, {"v0": 5}],
         seconds=3.0,
     )
-    outcomes = [[each.outcome for each in one] for one in found]
+    outcomes = [[each.outcome for each in one] for one in found if not isinstance(one, LocalEnvironmentError)]
     well = ["measured", "measured"]
     assert outcomes == [well, ["crashed"], well, ["wrong"], ["timed out"], well]
 

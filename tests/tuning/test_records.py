@@ -102,6 +102,15 @@ def test_records_beside_another_default_or_at_other_sizes_choose_nothing_and_hid
     assert choices(new)[KERNEL].rule == today
 
 
+def test_ratios_of_two_rules_are_not_compared() -> None:
+    """Each is beside another default, and ScheduleKernel ignores what is chosen of the rule that is not the kernel's."""
+    one, other = record(rule="cpu.gemv", seconds=0.8), record(rule="cpu.panels", seconds=0.7)
+    assert choices([one])[KERNEL].rule == "cpu.gemv"
+    assert choices([one, other]) == {}
+    old = record(rule="cpu.matmul", seconds=0.7)
+    assert choices([one, old]) == choices([one]), "packed matrices were its own before cpu.panels was there"
+
+
 def test_less_than_noise_is_no_gain() -> None:
     assert choices([record(seconds=0.99)]) == {}
     assert choices([record(seconds=0.5, outcome=Outcome.MEASURED), record(outcome=Outcome.TIMED_OUT)]) == {}

@@ -62,14 +62,14 @@ class OpenTuning:
         return tuple(dict.fromkeys(platform_of(library) for library in self.libraries))
 
     def records(self) -> dict[str, list[Record]]:
-        """What the store has of the kernels, by kernel, each for the platform of its library. Records of other versions
-        of their rules are left out."""
+        """What the store has of the kernels, by kernel, each for the platform of its library. Records of other rules
+        than today's, and of other versions of it, are left out."""
         by_platform = {platform: self.store.records(platform) for platform in self.platforms}
         found: dict[str, list[Record]] = defaultdict(list)
-        platforms = {kernel.name: platform_of(kernel.library) for kernel in self.kernels}
+        today = {kernel.name: (platform_of(kernel.library), kernel.listed.rule) for kernel in self.kernels}
         for platform, records in by_platform.items():
             for record in records:
-                if platforms.get(record.kernel) == platform and is_current(record.rule):
+                if today.get(record.kernel) == (platform, record.rule) and is_current(record.rule):
                     found[record.kernel].append(record)
         return found
 

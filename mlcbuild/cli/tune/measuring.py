@@ -48,8 +48,8 @@ def measure_folder(folder: Path, *, seconds: float, threads: int, output: Output
 def _measure_left(
     contents: FolderContents, folder: Path, *, seconds: float, threads: int, options: GlobalOptions
 ) -> tuple[int, dict[str, int]]:
-    """How many were measured before, and how many came to which outcome now. Where a kernel cannot be measured on this
-    machine, the others are, and then the first error is raised."""
+    """How many were measured before, and how many came to which outcome now. Where a kernel or a candidate cannot be
+    measured on this machine, the others are, and then the first error is raised."""
     done = {(each.kernel, each.number) for each in measured_candidates(folder)}
     left = [
         (each, [number for number in each.numbers if (each.listed.kernel, number) not in done])
@@ -59,7 +59,9 @@ def _measure_left(
     outcomes = dict.fromkeys((outcome.value for outcome in Outcome), 0)
     errors: list[MlcbuildError] = []
 
-    def measure_of(each: KernelCandidates, numbers: list[int]) -> Iterator[tuple[Measurement, ...]]:
+    def measure_of(
+        each: KernelCandidates, numbers: list[int]
+    ) -> Iterator[tuple[Measurement, ...] | LocalEnvironmentError]:
         return measure(
             [folder / each.library(number) for number in numbers],
             folder / each.library(0),
@@ -73,11 +75,14 @@ def _measure_left(
     with slow_progress(options) as progress:
         progress.show_counted("candidates", 0, total)
         for each, numbers in left:
-            measured = iter(numbers)
+            answers = measure_of(each, numbers)
             try:
-                for found in measure_of(each, numbers):
+                for number, found in zip(numbers, answers, strict=True):
+                    if isinstance(found, LocalEnvironmentError):
+                        errors.append(found)
+                        continue
                     outcomes[found[-1].outcome] += 1
-                    add_measured(folder, each.listed.kernel, next(measured), found)
+                    add_measured(folder, each.listed.kernel, number, found)
                     progress.show_counted("candidates", sum(outcomes.values()), total)
             except (LocalEnvironmentError, StageError) as error:
                 errors.append(error)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from mlcbuild.errors import StageError
+from mlcbuild.errors import LocalEnvironmentError, StageError
 from mlcbuild.runtime.measuring.candidate_list import CandidateList
 from mlcbuild.runtime.measuring.child import measure
 from mlcbuild.runtime.measuring.measurement import to_json
@@ -30,4 +30,6 @@ def run(
     (found,) = measure(
         [candidate], untuned, kernel=listed.kernel, arguments=listed.arguments, sizes=sizes, seconds=seconds
     )
+    if isinstance(found, LocalEnvironmentError):
+        raise found
     measured.write_text(to_json(found), encoding="utf-8")

@@ -4,8 +4,8 @@ The process is a fork, so TVM's runtime need not be loaded again; the device is 
 measures candidates one after the other, so the device is set up and its tensors are made once. After one that fails,
 whatever the reason, another child goes on: nothing is measured where something has gone wrong.
 
-What fails before the first candidate is loaded is the fault of the machine, or of the kernel with its default shape. It
-is no measurement, since it would stand for ever for what the candidate did.
+What fails before the first candidate is loaded is the fault of the machine, or of the kernel with its default shape, and
+so is a lack of memory at any time. It is no measurement, since it would stand for ever for what the candidate did.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ from mlcbuild.runtime.measuring.timing import CandidateTimer
 
 _CHUNK_BYTES = 1 << 16
 _MACHINES = "machine"  # whose fault it is
+# What drivers, loaders and allocators say, in their own kinds of errors, of a machine that has no memory left.
+_NO_MEMORY = ("out of memory", "out_of_memory", "cannot allocate memory", "bad_alloc")
+_MORE_MEMORY = "measure where more memory is free"
 _UNTUNED = "the kernel with its default shape cannot be measured here"
 
 
@@ -43,12 +46,13 @@ def measure(
     sizes: Sequence[Mapping[str, int]],
     seconds: float,
     threads: int = 0,
-) -> Iterator[tuple[Measurement, ...]]:
-    """What came of each candidate, in order: a measurement for each of `sizes`, up to the first that failed. `seconds`
-    is the longest that one may take. Never raises for what a candidate does.
+) -> Iterator[tuple[Measurement, ...] | LocalEnvironmentError]:
+    """What came of each candidate, in order: a measurement for each of `sizes`, up to the first that failed; or the
+    error of the machine, which had no memory for this one. `seconds` is the longest that one may take. Never raises for
+    what a candidate does.
 
-    Raises, in place of an answer, what no candidate is to blame for: LocalEnvironmentError where the machine has not
-    what the kernel needs, StageError where the kernel with its default shape cannot be called.
+    Raises, in place of an answer, what is true of all candidates: LocalEnvironmentError where the machine has not what
+    the kernel needs, StageError where the kernel with its default shape cannot be called.
     """
     import_tvm()  # in the parent, once for all children
     left = list(candidates)
@@ -67,8 +71,12 @@ def measure(
 
     while left:
         done: list[Measurement] = []
+        fault: LocalEnvironmentError | None = None
         with contextlib.closing(_in_child(prepare, seconds)) as answers:
             for outcome, text in answers:
+                if outcome == _MACHINES:
+                    fault = LocalEnvironmentError(text.decode("utf-8", "replace"), advice=(_MORE_MEMORY,))
+                    break
                 found = _read(outcome, text, untuned, sizes[len(done)], threads)
                 done.append(found)
                 if found.outcome != forms.MEASURED:
@@ -77,7 +85,10 @@ def measure(
                     yield tuple(done)
                     done = []
                     left.pop(0)
-        if left:
+        if left and fault is not None:
+            yield fault
+            left.pop(0)
+        elif left:
             if not done or done[-1].outcome == forms.MEASURED:
                 done.append(_read(forms.CRASHED, b"it ended without an answer", untuned, sizes[len(done)], threads))
             yield tuple(done)
@@ -100,8 +111,8 @@ def _read(outcome: str, text: bytes, untuned: Path, sizes: Mapping[str, int], th
 
 def _in_child(prepare: Callable[[], Iterator[Measurement]], seconds: float) -> Generator[tuple[str, bytes], None, None]:
     """For each measurement MEASURED and its line, as they are made; last another outcome and why, if the child did not
-    end as it should. It is ended with the generator. Raises LocalEnvironmentError or StageError where it cannot
-    prepare, and LocalEnvironmentError where the machine had no memory for it."""
+    end as it should, or the machine had no memory for a candidate. It is ended with the generator. Raises
+    LocalEnvironmentError or StageError where it cannot prepare."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -115,7 +126,11 @@ def _in_child(prepare: Callable[[], Iterator[Measurement]], seconds: float) -> G
             if line.startswith(b"{"):
                 yield forms.MEASURED, line
             elif line.startswith(b"["):
-                raise _fault(*json.loads(line))
+                fault = _fault(*json.loads(line))
+                if not is_prepared:
+                    raise fault
+                yield _MACHINES, fault.message.encode()
+                return
             elif line.startswith(b'"'):
                 yield forms.CRASHED, json.loads(line).encode()
                 return
@@ -127,10 +142,10 @@ def _in_child(prepare: Callable[[], Iterator[Measurement]], seconds: float) -> G
         else:
             outcome, why = forms.TIMED_OUT, f"it took more than {seconds:g} s"
         if status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
-            raise LocalEnvironmentError(
-                f"a measurement cannot be made here: {why}, as the kernel does without memory",
-                advice=("measure where more memory is free",),
-            )
+            why = f"a measurement cannot be made here: {why}, as the kernel does without memory"
+            if not is_prepared:
+                raise LocalEnvironmentError(why, advice=(_MORE_MEMORY,))
+            outcome = _MACHINES
         if not is_prepared:
             raise _fault("", f"{_UNTUNED}: {why}", [])
         if why:
@@ -161,14 +176,17 @@ def _fault_line(error: BaseException) -> bytes:
     if isinstance(error, LocalEnvironmentError):
         fault = [_MACHINES, error.message, list(error.advice)]
     else:
-        kind = _MACHINES if isinstance(error, MemoryError) else ""
-        fault = [kind, f"{_UNTUNED}: {type(error).__name__}: {error}"[:2000], []]
+        fault = (
+            [_MACHINES, f"{_UNTUNED}: {_told(error)}", [_MORE_MEMORY]]
+            if _lacks_memory(error)
+            else ["", f"{_UNTUNED}: {_told(error)}", []]
+        )
     return json.dumps(fault).encode() + b"\n"
 
 
 def _answer(prepare: Callable[[], Iterator[Measurement]], reading: int, writing: int) -> None:
     """The child: writes `true` once it is prepared, a line for each measurement, and a JSON string for an error of a
-    candidate; before, a list for one that is none's. Does not return."""
+    candidate; a list for one that is none's. Does not return."""
     code = 1
     try:
         os.close(reading)
@@ -191,7 +209,17 @@ def _answer(prepare: Callable[[], Iterator[Measurement]], reading: int, writing:
 
 
 def _error_line(error: BaseException) -> bytes:
-    return json.dumps(f"{type(error).__name__}: {error}"[:2000]).encode() + b"\n"
+    """Of one that a candidate's turn has raised."""
+    fault = [_MACHINES, f"a measurement cannot be made here: {_told(error)}", [_MORE_MEMORY]]
+    return json.dumps(fault if _lacks_memory(error) else _told(error)).encode() + b"\n"
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:2000]
+
+
+def _lacks_memory(error: BaseException) -> bool:
+    return isinstance(error, MemoryError) or any(word in str(error).lower() for word in _NO_MEMORY)
 
 
 class _Lines:

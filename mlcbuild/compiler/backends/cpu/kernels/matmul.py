@@ -314,4 +314,5 @@ schedule_matmul = ShapedRule(
     default=_default,
     fits=_has_tiles,
     build=_build,
+    version=2,  # most packed matrices went to cpu.panels
 )
