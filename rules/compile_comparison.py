@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from mlcbuild.engine.action import CachePolicy, DerivedArtifact, ExecutionRequirements, JsonValue
+from mlcbuild.engine.action import MORE_CPUS_THAN_ANY, CachePolicy, DerivedArtifact, ExecutionRequirements, JsonValue
 from mlcbuild.rules.compiled_models import CompiledModelInfo
 from mlcbuild.rules.environments import ENVIRONMENT, environment_stage, environment_with
 from mlcbuild.rules.onnx_model import MODEL, OnnxInfo
 from mlcbuild.rules.providers import FilesInfo
-from mlcbuild.rules.requirements import MORE_CPUS_THAN_ANY
 from mlcbuild.rules.rule import Providers, Rule, RuleContext, StageInput
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
 

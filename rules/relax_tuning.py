@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from mlcbuild.engine.action import CachePolicy, ExecutionRequirements
+from mlcbuild.engine.action import MORE_CPUS_THAN_ANY, CachePolicy, ExecutionRequirements
 from mlcbuild.rules.environments import ENVIRONMENT, environment_stage, environment_with
 from mlcbuild.rules.onnx_model import MODEL, OnnxInfo
 from mlcbuild.rules.providers import FilesInfo
 from mlcbuild.rules.relax_module import CPU, processor_target
-from mlcbuild.rules.requirements import MORE_CPUS_THAN_ANY
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
 

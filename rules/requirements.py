@@ -8,9 +8,6 @@ from mlcbuild.engine.action import ExecutionRequirements
 from mlcbuild.workspace.schema import Attribute, AttributeKind
 from mlcbuild.workspace.target import Target
 
-MORE_CPUS_THAN_ANY = 1 << 16
-"""Of processors: an action that requires more than a machine has runs alone on it."""
-
 REQUIREMENTS = Attribute(
     name="requirements",
     kind=AttributeKind.TABLE,

@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
-from mlcbuild.engine.action import Artifact, CachePolicy, ExecutionRequirements, JsonValue
+from mlcbuild.engine.action import MORE_CPUS_THAN_ANY, Artifact, CachePolicy, ExecutionRequirements, JsonValue
 from mlcbuild.rules.providers import FilesInfo, PackageInfo, TestInfo
-from mlcbuild.rules.requirements import MORE_CPUS_THAN_ANY
 from mlcbuild.rules.rule import Providers, RuleContext, StageInput
 from mlcbuild.workspace.schema import Attribute, AttributeKind
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from mlcbuild.compiler.kernel_description import KernelDescription
 from mlcbuild.compiler.manifest import read_manifest
 from mlcbuild.engine.action import (
+    MORE_CPUS_THAN_ANY,
     Action,
     CachePolicy,
     DerivedArtifact,
@@ -21,7 +22,6 @@ from mlcbuild.engine.action import (
 )
 from mlcbuild.rules.backend import PlatformInfo
 from mlcbuild.rules.kernels import KernelActions, of_part, schedule_action
-from mlcbuild.rules.requirements import MORE_CPUS_THAN_ANY
 from mlcbuild.rules.rule import stage_action
 
 CANDIDATES = "candidates"
@@ -85,7 +85,7 @@ class TunedLibrary:
         alone: bool,
     ) -> Action:
         """TuneKernel of a candidate. With `alone` nothing else runs on the machine meanwhile; else it takes the device
-        of the platform."""
+        of the platform, and a kernel for processors takes all of a machine's."""
         needed = self.platform.run_requirements
         return stage_action(
             f"{self.owner} TuneKernel {kernel} candidate {number}",
@@ -102,7 +102,7 @@ class TunedLibrary:
             toolchains=("tvm",),
             cache=CachePolicy.NONE,
             requirements=ExecutionRequirements(
-                cpus=MORE_CPUS_THAN_ANY if alone else 1,
+                cpus=MORE_CPUS_THAN_ANY if alone or not needed.gpus else 1,
                 gpus=needed.gpus,
                 labels=needed.labels,
                 timeout_seconds=len(sizes) * seconds + _GRACE_SECONDS,

@@ -109,6 +109,11 @@ class CachePolicy(enum.Enum):
     NONE = "none"  # none: a measurement, or a tool whose output differs from run to run; it is never looked up
 
 
+MORE_CPUS_THAN_ANY = 1 << 16
+"""Of processors: an action that requires more than any machine has runs alone on one, and nothing of mlcbuild's
+measures there meanwhile."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionRequirements:
     """What an action needs in order to run. This is policy, and never part of the key."""

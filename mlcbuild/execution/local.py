@@ -36,6 +36,7 @@ from mlcbuild.execution.fork_clients import ForkClients
 from mlcbuild.execution.input_trees import InputTrees
 from mlcbuild.execution.layout import LinkedBlob, MissingInputsError, changed, lay_out, vanished
 from mlcbuild.execution.machine_resources import MachineResources, this_machine, unmet_requirement
+from mlcbuild.execution.measuring_lock import alone_on_machine
 from mlcbuild.execution.memory import FreeMemory, KernelKills, available_bytes
 from mlcbuild.execution.output_files import OutputError, store_made, store_outputs
 from mlcbuild.execution.preload import Preloads
@@ -104,7 +105,9 @@ class _Task:
 class LocalExecutor:
     """An `Executor` with `jobs` cpus, which runs actions in the order of submission.
 
-    An action starts when its cpus and GPUs are free and its memory is available, or when nothing else runs.
+    An action starts when its cpus and GPUs are free and its memory is available, or when nothing else runs. One that
+    asks for MORE_CPUS_THAN_ANY runs alone, and waits until nothing else of mlcbuild's measures on this machine; `say`
+    tells that.
 
     `scratch` is the folder for work files; it outlives builds. `module_paths` are folders that hold the modules of a
     workspace's own stages, named by their paths from there. A stage can import from them only modules that share their
@@ -137,6 +140,7 @@ class LocalExecutor:
         failed_sandboxes: Path | None = None,
         pool: Path | None = None,
         idle_seconds: float = IDLE_SECONDS,
+        say: Callable[[str], object] = lambda _: None,
     ) -> None:
         if jobs < 1:
             raise ValueError(f"jobs must be at least 1, not {jobs}")
@@ -158,6 +162,7 @@ class LocalExecutor:
         self._free_memory = FreeMemory(available_bytes)
         self._kernel_kills = KernelKills()
         self._is_sandboxed = sandbox
+        self._say = say
         self._package = f"{Path(mlcbuild.__file__).parent}/"
         self._hidden = hidden
         self._policies: SandboxPolicies | None = None
@@ -276,8 +281,11 @@ class LocalExecutor:
 
     def _execute(self, task: _Task) -> ExecutionOutcome:
         try:
-            task.directory = self._new_directory()
-            return self._run(task, task.directory)
+            asked = task.request.requirements
+            with alone_on_machine(asked, waits=self._say, is_given_up=lambda: task.cancelled):
+                task.started = time.monotonic()  # it did not run while it waited for others
+                task.directory = self._new_directory()
+                return self._run(task, task.directory)
         except MissingInputsError as missing:
             diagnosis = Diagnosis(kind=OutcomeKind.INPUTS_MISSING, message=f"{task.request.identifier}: {missing}")
             return task.outcome(diagnosis, missing=missing.digests)

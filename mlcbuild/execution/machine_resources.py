@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from mlcbuild.engine.action import ExecutionRequirements
+from mlcbuild.engine.action import MORE_CPUS_THAN_ANY, ExecutionRequirements
 from mlcbuild.figures import gibibytes
 
 _CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
@@ -37,9 +37,10 @@ def this_machine() -> MachineResources:
 
 
 def unmet_requirement(machine: MachineResources, requirements: ExecutionRequirements) -> str:
-    """Why the machine can never run what has these requirements; "" if it can."""
+    """Why the machine can never run what has these requirements; "" if it can. What asks for more processors than
+    any machine has gets all of one."""
     lacking: list[str] = []
-    if requirements.cpus > machine.cpus:
+    if machine.cpus < requirements.cpus < MORE_CPUS_THAN_ANY:
         lacking.append(f"{requirements.cpus} cpus (it has {machine.cpus})")
     if machine.memory_bytes and requirements.memory_bytes > machine.memory_bytes:
         lacking.append(f"{gibibytes(requirements.memory_bytes)} of memory (it has {gibibytes(machine.memory_bytes)})")

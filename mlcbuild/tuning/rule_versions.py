@@ -1,8 +1,8 @@
 """Which records can be compared with today's kernels: those of the versions that the rules have today.
 
 A record is a time beside that of the default shape, at certain sizes. A rule whose default or sizes change gets another
-version, and so does one whose kernels another rule schedules from now on; its older records count no more: they choose nothing, and spare no trial. Records stay where they are; an
-older mlcbuild that shares them goes on with its own.
+version, and so does one whose kernels another rule schedules from now on; its older records count no more: they choose
+nothing, and spare no trial. Records stay where they are; an older mlcbuild that shares them goes on with its own.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from mlcbuild.cli.tune.device_lock import measuring_in
 from mlcbuild.errors import LocalEnvironmentError
+from mlcbuild.execution.measuring_lock import measuring_in
 from mlcbuild.runtime.measuring.candidate_folder import (
     FolderContents,
     KernelCandidates,

@@ -186,7 +186,8 @@ def test_what_comes_after_one_that_is_killed_for_memory_is_measured(bench: Bench
     first, fault, last = found
     assert isinstance(fault, LocalEnvironmentError)
     assert "SIGKILL" in fault.message
-    assert not isinstance(first, LocalEnvironmentError) and not isinstance(last, LocalEnvironmentError)
+    assert not isinstance(first, LocalEnvironmentError)
+    assert not isinstance(last, LocalEnvironmentError)
     assert first[0].outcome == last[0].outcome == "measured"
 
 

@@ -63,6 +63,7 @@ def local_executor(
             hidden=(Path("~").expanduser(), store.root),
             failed_sandboxes=workspace / STATE_DIRECTORY / _FAILED_SANDBOXES if execution.keep_failed else None,
             pool=worker_pool(os.environ) if execution.warm_workers else None,
+            say=say,
         )
 
     if execution.sandbox and (missing := shortcomings()):

@@ -22,8 +22,8 @@ from mlcbuild.cli.compare.tables import as_markdown, as_text, failures_of, table
 from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.output.terminal import OutputFormat
-from mlcbuild.cli.tune.device_lock import measuring_here
 from mlcbuild.errors import LocalEnvironmentError, UsageError
+from mlcbuild.execution.measuring_lock import measuring_here
 from mlcbuild.rules.analysis import Analysis
 from mlcbuild.toolchains.entries.machine import processor_name
 from mlcbuild.workspace.attribute_override import parse_override

@@ -16,13 +16,13 @@ from mlcbuild.cli.settings.execution import resolve_execution
 from mlcbuild.cli.settings.history import history_limits
 from mlcbuild.cli.settings.remote import resolve_remote
 from mlcbuild.cli.tune.building import TuneBuilder
-from mlcbuild.cli.tune.device_lock import measuring_here
 from mlcbuild.cli.tune.output import print_tuned
 from mlcbuild.cli.tune.plan import Trial, TunableKernel, next_trials
 from mlcbuild.cli.tune.recording import records_of, tools
 from mlcbuild.cli.tune.remote_records import libraries_of, platform_of, remote_logs, tuning_of
 from mlcbuild.cli.workspace.opening import open_workspace
 from mlcbuild.errors import BuildError, CacheError, UsageError
+from mlcbuild.execution.measuring_lock import measuring_here
 from mlcbuild.rules.analysis import Analysis
 from mlcbuild.rules.tuning import trials_of
 from mlcbuild.rules.tuning_actions import TunedLibrary

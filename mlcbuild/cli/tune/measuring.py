@@ -12,8 +12,8 @@ from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.output.slow_progress import slow_progress
 from mlcbuild.cli.output.terminal import OutputFormat
-from mlcbuild.cli.tune.device_lock import measuring_here, measuring_in
 from mlcbuild.errors import LocalEnvironmentError, MlcbuildError, StageError
+from mlcbuild.execution.measuring_lock import measuring_here, measuring_in
 from mlcbuild.runtime.measuring.candidate_folder import (
     FolderContents,
     KernelCandidates,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from mlcbuild.engine.action import ExecutionRequirements
+from mlcbuild.engine.action import MORE_CPUS_THAN_ANY, ExecutionRequirements
 from mlcbuild.execution.machine_resources import MachineResources, unmet_requirement
 
 NODE_ID_LABEL = "ray.io/node-id"  # Ray sets it on each node
@@ -55,6 +55,15 @@ def options_for(
     if selector:
         options["label_selector"] = selector
     return options
+
+
+def with_whole_node(requirements: ExecutionRequirements, machines: Iterable[MachineResources]) -> ExecutionRequirements:
+    """What wants to run alone asks for all processors of the largest of the machines that can run it, as Ray knows no
+    other way: so no two of them share a node."""
+    if requirements.cpus < MORE_CPUS_THAN_ANY:
+        return requirements
+    found = [machine.cpus for machine in machines if not unmet_requirement(machine, requirements)]
+    return replace(requirements, cpus=max(found, default=1))
 
 
 def unmet_requirement_of(

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlcbuild.engine.action import ExecutionRequirements
-from mlcbuild.execution.ray.demand import Node, options_for, unmet_requirement_of
+from mlcbuild.execution.machine_resources import MachineResources
+from mlcbuild.execution.ray.demand import Node, options_for, unmet_requirement_of, with_whole_node
 from mlcbuild.execution.ray.environment_fingerprint import EnvironmentFingerprint
 from mlcbuild.execution.ray.settings import RaySettings
 
@@ -119,9 +120,11 @@ class NodePool:
 
     def unmet_requirement(self, requirements: ExecutionRequirements) -> str:
         """Why no node, and no node that may be added, can ever run what has these requirements; "" if one can."""
+        return unmet_requirement_of(self.usable(), self._may_come(), requirements)
+
+    def _may_come(self) -> list[MachineResources]:
         wanted = dict(self._settings.labels)
-        may_come = [kind for kind in self._settings.may_scale_to if wanted.items() <= dict(kind.labels).items()]
-        return unmet_requirement_of(self.usable(), may_come, requirements)
+        return [kind for kind in self._settings.may_scale_to if wanted.items() <= dict(kind.labels).items()]
 
     def options_for(self, requirements: ExecutionRequirements, *, avoided: Collection[str] = ()) -> dict[str, Any]:
         """The options of the Ray task for an action. Silent and `avoided` nodes are left out if others can run it."""
@@ -130,6 +133,10 @@ class NodePool:
             for unwanted in (self._silent, frozenset(avoided).intersection(self._nodes or ())):
                 if unwanted and self.can_run(requirements, without=excluded | unwanted):
                     excluded |= unwanted
+            there = [node.resources for node in self.usable() if node.identifier not in excluded]
+            if not there or unmet_requirement_of(self.usable(), (), requirements):
+                there = self._may_come()
+        requirements = with_whole_node(requirements, there)
         return options_for(requirements, labels=self._settings.labels, excluded=tuple(excluded))
 
     def can_run(self, requirements: ExecutionRequirements, *, without: Collection[str]) -> bool:

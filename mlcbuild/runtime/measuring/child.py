@@ -4,8 +4,9 @@ The process is a fork, so TVM's runtime need not be loaded again; the device is 
 measures candidates one after the other, so the device is set up and its tensors are made once. After one that fails,
 whatever the reason, another child goes on: nothing is measured where something has gone wrong.
 
-What fails before the first candidate is loaded is the fault of the machine, or of the kernel with its default shape, and
-so is a lack of memory at any time. It is no measurement, since it would stand for ever for what the candidate did.
+What fails before the first candidate is loaded is the fault of the machine, or of the kernel with its default shape; a
+lack of memory is the machine's at any time. It is no measurement, since it would stand for ever for what the candidate
+did.
 """
 
 from __future__ import annotations

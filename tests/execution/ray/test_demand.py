@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from mlcbuild.engine.action import ExecutionRequirements
+from dataclasses import replace
+
+from mlcbuild.engine.action import MORE_CPUS_THAN_ANY, ExecutionRequirements
 from mlcbuild.execution.machine_resources import MachineResources
-from mlcbuild.execution.ray.demand import Node, options_for, unmet_requirement_of
+from mlcbuild.execution.ray.demand import Node, options_for, unmet_requirement_of, with_whole_node
 
 _GIB = 1 << 30
 _HOPPER = Node(
@@ -68,3 +70,13 @@ def test_what_a_node_that_may_come_can_run_is_waited_for() -> None:
 
 def test_a_cluster_without_nodes_is_told_as_that() -> None:
     assert unmet_requirement_of([], (), ExecutionRequirements()) == "the cluster has no node that may run actions"
+
+
+def test_what_runs_alone_gets_a_whole_node_of_those_that_can_run_it() -> None:
+    alone = ExecutionRequirements(cpus=MORE_CPUS_THAN_ANY)
+    machines = [_PLAIN.resources, _HOPPER.resources]
+    assert unmet_requirement_of([_PLAIN], (), alone) == ""
+    assert with_whole_node(alone, machines).cpus == 64
+    small = replace(alone, labels=(("arch", "sm_90"),))
+    assert with_whole_node(small, [_PLAIN.resources, replace(_HOPPER.resources, cpus=8)]).cpus == 8
+    assert with_whole_node(ExecutionRequirements(cpus=3), machines).cpus == 3
