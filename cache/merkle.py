@@ -5,7 +5,7 @@ Names are sorted by code point, which is the order of their UTF-8 bytes. Unicode
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -53,7 +53,7 @@ class _Folder:
 
     def __init__(self) -> None:
         self.files: dict[str, FileLike] = {}
-        self.folders: dict[str, _Folder] = {}
+        self.folders: dict[str, _Folder | InputRoot] = {}  # an InputRoot is a whole folder, already encoded
 
 
 def _folders_of(entries: Iterable[FileLike]) -> _Folder:
@@ -78,11 +78,22 @@ def _make_folder(by_path: dict[str, _Folder], path: str, wanted_by: str) -> _Fol
         check_name(name)
         if name in folder.files:
             raise ValueError(f"{reached + name!r} is a file, and a directory for {wanted_by!r}")
-        folder = folder.folders.setdefault(name, _Folder())
+        inner = folder.folders.setdefault(name, _Folder())
+        assert isinstance(inner, _Folder), "whole folders are added last"
+        folder = inner
         reached += name
         by_path[reached] = folder
         reached += "/"
     return folder
+
+
+def _add_folder(root: _Folder, path: str, known: InputRoot) -> None:
+    *above, name = path.split("/")
+    folder = _make_folder({"": root}, "/".join(above), path) if above else root
+    check_name(name)
+    if name in folder.files or name in folder.folders:
+        raise ValueError(f"two inputs at one path: {path!r}")
+    folder.folders[name] = known
 
 
 def _encode_folder(folder: _Folder, function: DigestFunction, blobs: dict[Digest, bytes]) -> Digest:
@@ -94,7 +105,12 @@ def _encode_folder(folder: _Folder, function: DigestFunction, blobs: dict[Digest
         mode = _EXECUTABLE if entry.is_executable else b""
         parts.append(field(1, field(1, name.encode()) + field(2, encode_digest(entry.digest)) + mode))
     for name in sorted(folder.folders):
-        digest = _encode_folder(folder.folders[name], function, blobs)
+        inner = folder.folders[name]
+        if isinstance(inner, InputRoot):
+            digest = inner.digest
+            blobs.update(inner.directories)
+        else:
+            digest = _encode_folder(inner, function, blobs)
         parts.append(field(2, field(1, name.encode()) + field(2, encode_digest(digest))))
     data = b"".join(parts)
     digest = function.of_bytes(data)
@@ -102,13 +118,18 @@ def _encode_folder(folder: _Folder, function: DigestFunction, blobs: dict[Digest
     return digest
 
 
-def input_root(entries: Iterable[FileLike], function: DigestFunction) -> InputRoot:
-    """The Merkle tree of files by relative path, in any order.
+def input_root(
+    entries: Iterable[FileLike], function: DigestFunction, *, folders: Mapping[str, InputRoot] | None = None
+) -> InputRoot:
+    """The Merkle tree of files by relative path, in any order, and of whole `folders`, whose trees are known.
 
     Raises ValueError for a path that is not below the root, appears twice, or is both a file and a directory.
     """
     blobs: dict[Digest, bytes] = {}
-    digest = _encode_folder(_folders_of(entries), function, blobs)
+    root = _folders_of(entries)
+    for path, known in (folders or {}).items():
+        _add_folder(root, path, known)
+    digest = _encode_folder(root, function, blobs)
     return InputRoot(digest=digest, directories=tuple(blobs.items()))
 
 

@@ -13,6 +13,7 @@ from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.engine.action import Action, StageCall
 from mlcbuild.engine.executor import FileEntry
 from mlcbuild.engine.keys import SCHEMA_VERSION, ActionKey, KeySource, compute_key
+from mlcbuild.engine.large_folders import LargeFolders, SplitInputs, described
 from mlcbuild.engine.last_build import LastBuild
 
 
@@ -76,18 +77,20 @@ class KeyCache:
         self._implementations = implementations
         self._function = function
         self._last_build = last_build
+        self._folders = LargeFolders(function)
         self._fingerprints: dict[str, str] = {}
         self._keys: dict[Digest, ActionKey] = {}
         self._signatures: dict[str, str] = {}
 
     def __call__(self, action: Action, inputs: tuple[FileEntry, ...]) -> Digest:
         """The key of an action. Raises MlcbuildError or ValueError for an action that has none."""
-        signature = self._signature(action, inputs)
+        split = self._folders.split(action, inputs)
+        signature = self._signature(action, split)
         known = self._last_build.key_for(action.identifier, signature) if signature else None
         if known is not None:
             self._signatures.pop(action.identifier, None)
             return known
-        key = self._compute(action, inputs)
+        key = self._compute(action, inputs, split)
         self._signatures[action.identifier] = signature
         return key.digest
 
@@ -95,18 +98,19 @@ class KeyCache:
         """The signature to remember a new key by; "" where the last build's key is valid, or there is no signature."""
         return self._signatures.get(identifier, "")
 
-    def _compute(self, action: Action, inputs: tuple[FileEntry, ...]) -> ActionKey:
+    def _compute(self, action: Action, inputs: tuple[FileEntry, ...], split: SplitInputs) -> ActionKey:
         key = compute_key(
             action,
             inputs,
             toolchains=self._fingerprints_of(action),
             implementation=self._code_of(action),
             function=self._function,
+            split=split,
         )
         self._keys[key.digest] = key
         return key
 
-    def _signature(self, action: Action, inputs: tuple[FileEntry, ...]) -> str:
+    def _signature(self, action: Action, split: SplitInputs) -> str:
         """SHA-256 over all that the key depends on, in Python's own encoding; "" where that cannot encode it."""
         command = action.command
         if isinstance(command, StageCall):
@@ -120,7 +124,8 @@ class KeyCache:
             _definition_of(action),
             call,
             [fingerprints[name] for name in action.toolchains],
-            [(entry.path, entry.in_key.hash, entry.in_key.size_bytes, entry.is_executable) for entry in inputs],
+            described(split.others),
+            [(folder.place, folder.signature) for folder in split.folders],
         )
         try:
             return hashlib.sha256(marshal.dumps(everything, _MARSHAL_VERSION)).hexdigest()
@@ -130,7 +135,7 @@ class KeyCache:
     def take(self, action: Action, inputs: tuple[FileEntry, ...], digest: Digest) -> ActionKey:
         """The whole key of a digest. It is computed again where another action of that key had a cache hit."""
         if digest not in self._keys:
-            self._compute(action, inputs)
+            self._compute(action, inputs, self._folders.split(action, inputs))
         return replace(self._keys.pop(digest), code=self.listing_of(action))
 
     def drop(self, digest: Digest) -> None:

@@ -31,6 +31,7 @@ from mlcbuild.cache.merkle import TreeFile, input_root
 from mlcbuild.cache.store import ActionCache, BlobMissingError, BlobStore
 from mlcbuild.engine.action import Action, JsonValue, StageCall, ToolCall
 from mlcbuild.engine.executor import FileEntry
+from mlcbuild.engine.large_folders import SplitInputs
 
 # Raise this in the commit that changes what goes into a key, or how.
 SCHEMA_VERSION = 2
@@ -120,8 +121,9 @@ def compute_key(
     toolchains: Mapping[str, str],
     implementation: str,
     function: DigestFunction,
+    split: SplitInputs | None = None,
 ) -> ActionKey:
-    """The key of an action whose inputs are resolved to files.
+    """The key of an action whose inputs are resolved to files, of which `split` may know large folders.
 
     `toolchains` has a hexadecimal fingerprint for every name in `action.toolchains`, and perhaps others.
     `implementation` is the digest of the stage's code, "" for a tool (which is an input). Raises ValueError for a
@@ -140,7 +142,12 @@ def compute_key(
         implementation="" if action.pinned_content else implementation,
         function=function,
     )
-    root = input_root([TreeFile(entry.path, entry.in_key, entry.is_executable) for entry in inputs], function)
+    others = split.others if split else inputs
+    root = input_root(
+        [TreeFile(entry.path, entry.in_key, entry.is_executable) for entry in others],
+        function,
+        folders={folder.place.removesuffix("/"): folder.root for folder in split.folders} if split else {},
+    )
     command = reapi.Command(
         arguments=_arguments(action),
         environment=tuple(sorted(action.environment)),

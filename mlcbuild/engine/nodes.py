@@ -91,6 +91,7 @@ class ActionNode:
     sources: tuple[str, ...] = ()  # workspace paths among `inputs`
     outputs: tuple[FileEntry, ...] | None = None  # kept while the action runs again because blobs have gone
     by_path: dict[str, FileEntry] | None = None  # of `outputs`, made when first asked for
+    placed: dict[tuple[str, str], tuple[FileEntry, ...]] = field(default_factory=dict)  # large ones, by path and place
     leader: ActionNode | None = None  # while JOINED
     followers: list[ActionNode] = field(default_factory=list)
     shared_with: str = ""  # the action of the same key whose result or failure this one took

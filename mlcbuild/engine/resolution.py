@@ -16,6 +16,7 @@ from mlcbuild.engine.action import (
     SourceArtifact,
 )
 from mlcbuild.engine.executor import FileEntry
+from mlcbuild.engine.large_folders import FEWEST_FILES
 from mlcbuild.engine.nodes import ActionNode, SourceNode
 from mlcbuild.engine.shared_form import is_remade
 from mlcbuild.engine.transitions import NodeState
@@ -125,6 +126,7 @@ def _by_path(node: ActionNode) -> Mapping[str, FileEntry]:
         elif node.action.cache is CachePolicy.REMADE:
             outputs = tuple(replace(entry, is_remade=is_remade(node.action, entry.path)) for entry in outputs)
         node.by_path = {entry.path: entry for entry in outputs}
+        node.placed = {}
     return node.by_path
 
 
@@ -148,7 +150,10 @@ def _files_of_derived(place: str, artifact: DerivedArtifact, node: ActionNode) -
         return (entry if entry.path == place else replace(entry, path=place),)
     if place and not place.endswith("/"):
         raise BuildError(f"{artifact.path!r} of {artifact.action} is a directory, not a file for {place!r}")
-    return (
+    known = node.placed.get((artifact.path, place))
+    if known is not None:
+        return known
+    found = tuple(
         FileEntry(
             path=place + path[len(artifact.path) :],
             digest=entry.digest,
@@ -159,6 +164,9 @@ def _files_of_derived(place: str, artifact: DerivedArtifact, node: ActionNode) -
         for path, entry in made.items()
         if path.startswith(artifact.path)
     )
+    if len(found) >= FEWEST_FILES:
+        node.placed[artifact.path, place] = found
+    return found
 
 
 def error_in_outputs(action: Action, outputs: Sequence[FileEntry]) -> str:
