@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 _MOST_SHOWN = 8
+_FEWEST_LETTERS = 3  # of a word that others may begin with
 
 
 def closest(word: str, known: Iterable[str]) -> str:
-    """The known word that is closest, in either case; "" where none is close."""
+    """The known word that is closest, in either case, or the first that begins like it; "" where none is close."""
     import difflib  # Costs milliseconds, and only a mistake needs it.
 
     folded = {candidate.casefold(): candidate for candidate in known}
     close = difflib.get_close_matches(word.casefold(), folded, n=1)
+    if not close and len(word) >= _FEWEST_LETTERS:
+        close = [candidate for candidate in folded if candidate.startswith(word.casefold())]
     return folded[close[0]] if close else ""
 
 

@@ -59,6 +59,7 @@ COMMANDS = (
     "shutdown",
     "version",
 )
+_NEARLY_EQUAL = 0.8  # of two words, from 0 to 1
 _COMPLETION_VARIABLE = "_MLCBUILD_COMPLETE"
 
 
@@ -83,9 +84,15 @@ class _GroupWithDefault(_Group):
     default_command = ""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
+        if args and args[0] not in self.commands and args[0] not in ("-h", "--help") and not self._is_misspelt(args[0]):
             args = [self.default_command, *args]
         return super().parse_args(ctx, args)
+
+    def _is_misspelt(self, word: str) -> bool:
+        """Whether one of the commands is meant: a pattern that is a bare word may still be written with its colon."""
+        import difflib
+
+        return word.isalpha() and bool(difflib.get_close_matches(word, self.commands, n=1, cutoff=_NEARLY_EQUAL))
 
 
 class _Commands(Mapping[str, Any]):

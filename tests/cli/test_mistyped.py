@@ -89,3 +89,28 @@ def test_a_missing_file_is_told_with_the_file_that_is_there(workspace: Path, cap
     err = said(capsys, "build", "//models:all", code=ExitCode.ANALYSIS_FAILED)
     assert 'did you mean "sub/chosen.txt"?' in err
     assert 'did you mean "sub"?' in err
+
+
+@pytest.mark.parametrize(("word", "meant"), [("kernel", "kernels"), ("stat", "stats"), ("mesure", "measure")])
+def test_a_misspelt_command_of_tune_is_no_target(capsys: Capture, word: str, meant: str) -> None:
+    err = said(capsys, "tune", word, "//:v3", code=ExitCode.COMMAND_LINE)
+    assert err.startswith(f'error: no such command "{word}"\n  did you mean "{meant}"?\n')
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["BUILD.toml"], "BUILD.toml is no library\n  the file of a library ends in .so: lib.so of a package\n"),
+        (["models:x"], "models:x is not there\n"),
+        (["//:v3", "--batch", "0"], "--batch 0: each number is at least 1\n  for example --batch 1,8\n"),
+        (["//:v3", "--batch", "x"], "--batch x: not a list of numbers\n"),
+    ],
+)
+def test_what_bench_cannot_measure_is_told_as_what_it_is(capsys: Capture, arguments: list[str], told: str) -> None:
+    assert told in said(capsys, "bench", *arguments, code=ExitCode.COMMAND_LINE)
+
+
+def test_a_name_that_others_begin_with_means_the_first_of_them(workspace: Path, capsys: Capture) -> None:
+    with (workspace / "BUILD.toml").open("a") as file:
+        file.write('\n[[filegroup]]\nname = "for-x86"\nsrcs = ["@platforms//:x86"]\n')
+    assert 'did you mean "x86-64-' in said(capsys, "build", "//:for-x86", code=ExitCode.ANALYSIS_FAILED)

@@ -144,7 +144,10 @@ def _write(path: Path, chart: str) -> None:
 
 def numbers(given: str, *, option: str) -> tuple[int, ...]:
     """`1,8` as numbers. Raises UsageError for anything else."""
+    advice = (f"for example {option} 1,8",)
     parts = [part.strip() for part in given.split(",") if part.strip()]
-    if not parts or not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise UsageError(f"{option} {given}: not a list of numbers", advice=(f"for example {option} 1,8",))
+    if not parts or not all(part.isdecimal() for part in parts):
+        raise UsageError(f"{option} {given}: not a list of numbers", advice=advice)
+    if not all(map(int, parts)):
+        raise UsageError(f"{option} {given}: each number is at least 1", advice=advice)
     return tuple(map(int, parts))

@@ -19,6 +19,7 @@ from mlcbuild.runtime.package import ModelPackage
 
 _LIBRARY_RULE = "model_library"
 _PACKAGE_RULE = "model_package"
+_LIBRARY_ENDING = ".so"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,14 @@ def subject_of_path(path: Path) -> Subject:
     if path.is_dir():
         return Subject(title=str(path), library=ModelPackage.open(path).library, package=path)
     if not path.is_file():
-        raise UsageError(f"{path} is not there", advice=("name a package's folder, a library, or a target",))
+        advice = ["name a package's folder, a library, or a target"]
+        if ":" in str(path):
+            advice.append("a target's label begins with // or with a colon")
+        raise UsageError(f"{path} is not there", advice=tuple(advice))
+    if not path.name.endswith(_LIBRARY_ENDING):
+        raise UsageError(
+            f"{path} is no library", advice=(f"the file of a library ends in {_LIBRARY_ENDING}: lib.so of a package",)
+        )
     return Subject(title=str(path), library=path, package=None)
 
 
