@@ -185,7 +185,7 @@ def test_what_is_no_package_is_told(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_sizes_are_lists_of_numbers() -> None:
     assert numbers("1, 16,64", option="--batch") == (1, 16, 64)
     for given in ("0", "a", "1,-2", "1.5", "", "²"):
-        with pytest.raises(UsageError, match="not a list of numbers|at least 1"):
+        with pytest.raises(UsageError, match=r"not a list of numbers|at least 1"):
             numbers(given, option="--batch")
 
 
