@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from mlcbuild.engine.action import MORE_CPUS_THAN_ANY, CachePolicy, DerivedArtifact, ExecutionRequirements, JsonValue
+from mlcbuild.engine.action import MORE_CPUS_THAN_ANY, CachePolicy, DerivedArtifact, JsonValue
 from mlcbuild.rules.compiled_models import CompiledModelInfo
 from mlcbuild.rules.environments import ENVIRONMENT, environment_stage, environment_with
 from mlcbuild.rules.onnx_model import MODEL, OnnxInfo
 from mlcbuild.rules.providers import FilesInfo
+from mlcbuild.rules.requirements import REQUIREMENTS, requirements_of
 from mlcbuild.rules.rule import Providers, Rule, RuleContext, StageInput
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
 
@@ -57,6 +58,8 @@ def implement(context: RuleContext) -> Providers:
                 "options": dict(built.options),
             }
         )
+    needed = requirements_of(target)
+    is_elsewhere = bool(needed.labels or needed.gpus)
     measured = context.stage(
         "MeasureModels",
         "mlcbuild.compiler.stages.measure_models:run",
@@ -69,10 +72,10 @@ def implement(context: RuleContext) -> Providers:
             "threads": target.integer("threads"),
         },
         plugins=plugins,
-        toolchains=("machine:here", "python"),
-        # It is true of the machine that it was measured on.
-        cache=CachePolicy.LOCAL,
-        requirements=ExecutionRequirements(cpus=MORE_CPUS_THAN_ANY),
+        # It is true of the machine that it was measured on. Which node that will be no key knows.
+        toolchains=("python",) if is_elsewhere else ("machine:here", "python"),
+        cache=CachePolicy.NONE if is_elsewhere else CachePolicy.LOCAL,
+        requirements=replace(needed, cpus=MORE_CPUS_THAN_ANY),
     )
     return (FilesInfo(files=(("measured.json", measured.output("out/measured.json")),)),)
 
@@ -96,8 +99,9 @@ COMPILE_COMPARISON = Rule(
     schema=RuleSchema(
         name="compile_comparison",
         doc="One model as several compilers have built it: how long each takes to load and to run, how much memory it "
-        "needs, and how far it is from float64. It is measured on the machine that builds, with nothing else running "
-        "there of mlcbuild's, and its result is never taken from another machine or sent to one.",
+        "needs, and how far it is from float64. It is measured on the machine that builds, or on a Ray node that has "
+        "what `requirements` names, with nothing else running there of mlcbuild's, and its result is never taken from "
+        "another machine or sent to one.",
         attributes=(
             Attribute(
                 name="model",
@@ -142,6 +146,11 @@ COMPILE_COMPARISON = Rule(
                 doc="Threads of each runtime. 0: one for each core of the machine.",
             ),
             Attribute(name="seed", kind=AttributeKind.INTEGER, default=0, doc="Of the random inputs."),
+            replace(
+                REQUIREMENTS,
+                doc="What the machine that measures must have. Where labels or gpus are among it, a Ray node that has "
+                "them measures, and in each build, as no key knows which node it will be. It always runs alone.",
+            ),
         ),
         provides=("files",),
     ),

@@ -25,7 +25,6 @@ from mlcbuild.cli.output.terminal import OutputFormat
 from mlcbuild.errors import LocalEnvironmentError, UsageError
 from mlcbuild.execution.measuring_lock import measuring_here
 from mlcbuild.rules.analysis import Analysis
-from mlcbuild.toolchains.entries.machine import processor_name
 from mlcbuild.workspace.attribute_override import parse_override
 from mlcbuild.workspace.graph import reachable
 
@@ -85,7 +84,7 @@ def compare(label: str, request: BuildRequest, given: CompareOptions, options: G
     comparison = read_comparison(
         document,
         label=str(target.label),
-        machine=processor_name(),
+        machine=document["machine"],
         compile_seconds=compiled,
         cached_seconds=cached,
     )

@@ -19,6 +19,7 @@ from typing import Any
 from mlcbuild.compiler.environments.programs import measure_model
 from mlcbuild.compiler.stages.run_in_environment import run_program, source_of
 from mlcbuild.errors import StageError
+from mlcbuild.runtime.measuring.processor import processor_name
 
 VERSION = 1
 _GRACE_SECONDS = 120.0  # of a process: to start, to import its runtime, and to load
@@ -67,6 +68,7 @@ def run(
                 found[number].append(json.loads(report.read_text(encoding="utf-8")))
     document = {
         "version": VERSION,
+        "machine": processor_name(),
         "threads": threads,
         "rounds": rounds,
         "models": [

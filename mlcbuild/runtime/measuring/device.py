@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import os
-import platform
 import re
 from pathlib import Path
 
 from mlcbuild.runtime.devices import CPU
 from mlcbuild.runtime.measuring.measurement import MeasuringDevice
+from mlcbuild.runtime.measuring.processor import processor_name
 from mlcbuild.runtime.threads import available_cores
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-_CPU_INFO = Path("/proc/cpuinfo")
 _UNKNOWN_CACHE_BYTES = 64 << 20
 # CUdevice_attribute, cuda.h.
 _CLOCK_RATE, _MEMORY_CLOCK_RATE, _L2_CACHE_SIZE = 13, 36, 38
@@ -24,7 +23,7 @@ def measuring_device(kind: str, *, threads: int = 0) -> MeasuringDevice:
     if kind == CPU:
         highest = _text(Path("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq"))
         clocks = f"{int(highest) // 1000} MHz" if highest.isdigit() else ""
-        return MeasuringDevice(name=_processor(), clocks=clocks, threads=threads or available_cores())
+        return MeasuringDevice(name=processor_name(), clocks=clocks, threads=threads or available_cores())
     driver = _driver()
     if driver is None:
         return MeasuringDevice(name=kind)
@@ -50,11 +49,6 @@ def cache_bytes(kind: str) -> int:
     return max((int(size[:-1]) * units[size[-1]] for size in sizes if re.fullmatch(r"\d+[KM]", size)), default=0) or (
         _UNKNOWN_CACHE_BYTES
     )
-
-
-def _processor() -> str:
-    found = re.search(r"^model name\s*:\s*(.+)$", _text(_CPU_INFO), re.MULTILINE)
-    return found[1].strip() if found else platform.machine()
 
 
 def _driver() -> ctypes.CDLL | None:

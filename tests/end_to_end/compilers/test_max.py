@@ -35,6 +35,7 @@ def test_max_computes_what_float64_does_and_weights_compile_nothing(world: Compi
     assert case["error"] < BOUND
     assert case["largest"] > 0.1
 
+    assert ran(world.build("//:mlp-max")) == set()
     compiled = world.output("mlp-max/model.mef").read_bytes()
     world.edit("mlp-source", seed=2)
     assert ran(world.build("//:mlp-max")) == {"mlp-max"}, "its weights are checked"
