@@ -155,3 +155,11 @@ def test_a_module_that_is_no_runtime_is_told(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setitem(RUNTIMES, "twice", f"{RUNTIMES['twice']}\n\n\ndel prepare")
     (twice,) = measured(tmp_path, "twice")
     assert twice["failure"] == "the runtime twice.py has no function prepare"
+
+
+def test_what_a_runtime_imports_is_compiled_once_for_all_rounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    measured(tmp_path, "twice")
+    assert list((tmp_path / ".tmp/bytecode").rglob("numpy/*.pyc"))

@@ -114,3 +114,17 @@ def test_a_search_is_measured_alone_on_one_machine_and_its_records_are_an_input(
 def test_a_mistake_in_a_search_is_told_at_load(tmp_path: Path, was: str, wrong: str, told: str) -> None:
     found = errors(workspace(tmp_path, TUNED.replace(was, wrong), locked=SEARCHING))
     assert any(told in each for each in found), found
+
+
+def test_where_a_device_is_required_any_machine_with_it_measures_and_no_key_names_one(tmp_path: Path) -> None:
+    tables = (torch('cpu = "x86-64-v3"'), measured("l"))
+    locked = tuple({*TORCH, *RUN})
+    here = action(analysed(workspace(tmp_path / "here", "\n".join(tables), locked=locked), "//:c"), "MeasureModels")
+    assert here.cache is CachePolicy.LOCAL
+    assert "machine:here" in here.toolchains
+    wanted = "".join((*tables, 'requirements = { labels = { arch = "sm_90" } }\n'))
+    there = action(analysed(workspace(tmp_path / "there", wanted, locked=locked), "//:c"), "MeasureModels")
+    assert there.cache is CachePolicy.NONE
+    assert "machine:here" not in there.toolchains
+    assert dict(there.requirements.labels) == {"arch": "sm_90"}
+    assert there.requirements.cpus == here.requirements.cpus > 1000, "nothing else runs there meanwhile"

@@ -10,6 +10,7 @@ import importlib.util
 import json
 import resource
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -32,6 +33,7 @@ def run(
 ) -> None:
     """`seconds` are those of one case. Raises what importing the runtime and loading raise, and SystemExit for a module
     that is no runtime."""
+    _keep_bytecode(report.resolve().parent / "bytecode")
     import numpy as np
 
     module = _module(runtime)
@@ -52,6 +54,12 @@ def run(
             told["cases"].append({"size": size, "failure": f"{type(error).__name__}: {error}"[:500]})
     told["peak_bytes"] = _peak_bytes()
     report.write_text(json.dumps(told), encoding="utf-8")
+
+
+def _keep_bytecode(folder: Path) -> None:
+    """For the rounds that follow. An environment has sources alone, and compiling those of a runtime takes seconds."""
+    sys.pycache_prefix = str(folder)
+    sys.dont_write_bytecode = False
 
 
 def _timed(
