@@ -28,6 +28,11 @@ as measured on {date}{note}.
 | compiler | rule | artifact | without the device that it is for | two runs |
 |---|---|---|---|---|
 """
+_COMPILE_SECONDS = (
+    "Seconds to compile are those of the compiler's own step, after what makes the model that it reads: torch.export "
+    "before AOTInductor and ExecuTorch, jax.export before XLA, the check of the ONNX file before the others. A search "
+    "of MetaSchedule is not among them."
+)
 # Compiler, as `compare` calls it → what is known of it without a measurement.
 _KNOWN = {
     "ONNX Runtime": (
@@ -69,6 +74,7 @@ _KNOWN = {
         "processors of the level of the one that builds or less; CUDA by a description of the GPU",
         "not equal",
     ),
+    "MAX": ("max_model", "`.mef`, weights beside it", "no", "not equal"),
 }
 
 
@@ -77,8 +83,12 @@ def page(comparisons: Sequence[Comparison], *, date: str, note: str = "") -> str
     named = {build.compiler: build.version for each in comparisons for build in each.builds}
     lines = [_HEAD.format(date=date, note=f", {note}" if note else "").rstrip("\n")]
     for compiler, version in sorted(named.items()):
-        rule, artifact, devices, runs = _KNOWN.get(compiler, ("", "", "", ""))
-        lines.append(f"| {compiler} {version} | `{rule}` | {artifact} | {devices} | {runs} |")
+        if compiler in _KNOWN:
+            rule, artifact, devices, runs = _KNOWN[compiler]
+            lines.append(f"| {compiler} {version} | `{rule}` | {artifact} | {devices} | {runs} |")
+        else:
+            lines.append(f"| {compiler} {version} | a rule of the workspace | | | |")
+    lines += ["", _COMPILE_SECONDS]
     for each in comparisons:
         lines += ["", f"## {each.label.rpartition(':')[2]}", "", *_fastest_first(each), "", as_markdown(each).rstrip()]
     return "\n".join(lines) + "\n"

@@ -105,6 +105,7 @@ def test_the_page_is_made_of_what_is_printed() -> None:
     assert "- Size 1: Other is fastest, 100.0 µs; in its times: One 2.0.\n" in made
     assert "- Size 8: One is fastest, 1,000.0 µs.\n" in made
     assert as_markdown(comparison()) in made
+    assert "| One 1.2 | a rule of the workspace | | | |\n" in made
 
 
 def test_the_page_says_who_is_faster_than_tvm() -> None:

@@ -64,8 +64,7 @@ def compare(label: str, request: BuildRequest, given: CompareOptions, options: G
         outcome = run_build(replace(quiet, check=check, events=events), options)
         if outcome.exit_code is not ExitCode.OK:
             return outcome.exit_code
-        (measured,) = [path for path in outcome.paths if path.endswith("/measured.json")]
-        document = json.loads((outcome.workspace.root / measured).read_text(encoding="utf-8"))
+        document = _measured(outcome)
         labels = tuple(each["label"] for each in document["models"])
         if given.cold:
             again = run_build(
@@ -73,6 +72,11 @@ def compare(label: str, request: BuildRequest, given: CompareOptions, options: G
             )
             if again.exit_code is not ExitCode.OK:
                 return again.exit_code
+            # What was made now may be other files than those that were measured.
+            outcome = run_build(replace(quiet, check=check), options)
+            if outcome.exit_code is not ExitCode.OK:
+                return outcome.exit_code
+            document = _measured(outcome)
         compiled = _seconds_of_runs(events)
         cached = {}
         for each in labels:
@@ -96,6 +100,12 @@ def compare(label: str, request: BuildRequest, given: CompareOptions, options: G
     else:
         _print(comparison, options)
     return ExitCode.OK
+
+
+def _measured(outcome: BuildOutcome) -> dict[str, Any]:
+    (path,) = [path for path in outcome.paths if path.endswith("/measured.json")]
+    document: dict[str, Any] = json.loads((outcome.workspace.root / path).read_text(encoding="utf-8"))
+    return document
 
 
 def _request_for(labels: Sequence[str], request: BuildRequest, outcome: BuildOutcome) -> BuildRequest:

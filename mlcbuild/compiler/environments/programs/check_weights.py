@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import struct
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,12 @@ def run(*, weights: tuple[Path, ...], description: Path, checked: Path) -> None:
 
     wanted = {each["name"]: each for each in json.loads(description.read_text(encoding="utf-8"))["weights"]}
     found: dict[str, Any] = {}
+    problems: list[str] = []
     for file in weights:
-        found |= _read(file)
-    problems = [f"{name} is missing" for name in sorted(wanted.keys() - found.keys())]
+        read = _read(file)
+        problems += [f"{name} is in {file.name} and in a file before it" for name in sorted(read.keys() & found.keys())]
+        found |= read
+    problems += [f"{name} is missing" for name in sorted(wanted.keys() - found.keys())]
     problems += [f"the function takes no {name}" for name in sorted(found.keys() - wanted.keys())]
     for name in sorted(wanted.keys() & found.keys()):
         value, its = found[name], wanted[name]
@@ -36,8 +40,11 @@ def run(*, weights: tuple[Path, ...], description: Path, checked: Path) -> None:
     if problems:
         more = [f"… and {len(problems) - _SHOWN} more"] if len(problems) > _SHOWN else []
         raise SystemExit("\n  ".join(["the weights do not fit the function:", *problems[:_SHOWN], *more]))
-    with checked.open("wb") as out:
-        np.savez(out, **dict(sorted(found.items())))
+    # numpy.savez takes no array that is called as an argument of its own is.
+    with zipfile.ZipFile(checked, "w") as archive:
+        for name, value in sorted(found.items()):
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as out:
+                np.lib.format.write_array(out, value, allow_pickle=False)
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -36,7 +36,8 @@ def run(
 
     compute, weights, inputs = _made(source, function, arguments)
     try:
-        whole = export.export(jax.jit(compute), platforms=list(platforms))(weights, *inputs)
+        # The module takes what the function takes, also what that does not use.
+        whole = export.export(jax.jit(compute, keep_unused=True), platforms=list(platforms))(weights, *inputs)
     except Exception as error:
         raise SystemExit(f"jax {jax.__version__} cannot export the function: {_first_line(error)}") from None
     finally:
