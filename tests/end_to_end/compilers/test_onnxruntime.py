@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,24 @@ def test_equal_bytes_from_empty_caches_in_two_folders(tmp_path: Path) -> None:
         assert each.build(*(f"//:{file.partition('/')[0]}" for file in files)).code == 0
     for file in files:
         assert worlds[0].output(file).read_bytes() == worlds[1].output(file).read_bytes(), file
+
+
+@pytest.mark.exhaustive
+def test_a_cold_comparison_measures_what_it_has_compiled_again(tmp_path: Path) -> None:
+    """The bytes of this format differ from run to run."""
+    world = compiler_world(tmp_path)
+    world.table(
+        "compile_comparison",
+        "compared",
+        model=":layer",
+        builds=[":layer-ort"],
+        environment=":onnxruntime",
+        rounds=1,
+        seconds=0.02,
+        threads=1,
+    )
+    done = world.mlcbuild("compare", "//:compared", "--cold", "--output", "json")
+    assert done.code == 0, done.err
+    (found,) = json.loads(done.out)["builds"]
+    assert found["compile_seconds"] > 0
+    assert ran(world.build("//:compared")) == set()
