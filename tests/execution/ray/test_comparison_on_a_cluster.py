@@ -46,12 +46,10 @@ def test_a_node_with_the_device_measures_what_nodes_compiled(tmp_path: Path, clu
     # Wheels come from outside of the cluster's network. This machine unpacks them, and nodes get the files.
     environments = world.build("//:onnxruntime", "//:openvino")
     assert environments.code == 0, environments.err
-    alone = world.build("//:mlp-compared")
-    assert alone.code != 0
-    assert "no executor can run //:mlp-compared MeasureModels" in alone.err
 
     ran = on_the_cluster(world, cluster, "build", "//:mlp-compared")
-    assert ran["MeasureModels"] == "ray"
+    assert set(ran.values()) == {"ray"}
+    assert {"OptimizeOnnx", "MeasureModels"} <= set(ran)
     for each in measured(world, "mlp")["models"]:
         (case,) = each["cases"]
         assert case["error"] < BOUND, each
@@ -61,6 +59,10 @@ def test_a_node_with_the_device_measures_what_nodes_compiled(tmp_path: Path, clu
 
     ran = on_the_cluster(world, cluster, "build", "//:mlp-compared")
     assert ran == {"MeasureModels": "ray"}, "it is measured anew, and nothing is compiled again"
+
+    alone = world.build("//:mlp-compared")
+    assert alone.code != 0
+    assert "no executor can run //:mlp-compared MeasureModels" in alone.err
 
     world.write("BUILD.toml", here)
     ran = on_the_cluster(world, cluster, "build", "//:mlp-compared")
