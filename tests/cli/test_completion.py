@@ -50,6 +50,25 @@ def test_the_name_of_the_workspace_is_no_target(workspace: Path) -> None:
     assert complete(f"mlcbuild build :{name}") == complete(f"mlcbuild build //:{name}") == []
 
 
+def test_names_behind_lines_of_an_array_are_offered(workspace: Path) -> None:
+    head = (workspace / "BUILD.toml").read_text()
+    lines = [
+        "",
+        "[configuration.other]",
+        'name = "none"',
+        "",
+        "[[tensorrt_engine]]",
+        "sizes = [",
+        "  [1, 8, 32],",
+        "  [4]",
+    ]
+    lines += ["]", 'name = "engine"', "", "[[filegroup]]", "name = 'behind'", ""]
+    (workspace / "BUILD.toml").write_text(head + "\n".join(lines))
+    assert complete("mlcbuild build //:engin") == ["//:engine"]
+    assert complete("mlcbuild build //:behin") == ["//:behind"]
+    assert complete("mlcbuild build //:non") == []
+
+
 def test_completion_in_bash_whose_words_end_at_colons(workspace: Path) -> None:
     assert complete("mlcbuild query @platforms//:cu") == ["@platforms//:cuda"]
     assert complete("mlcbuild query @platforms// : cu") == ["cuda"]

@@ -60,6 +60,23 @@ def test_here_counts_instructions_beyond_the_level(tmp_path: Path, monkeypatch: 
     assert len({found["v3"], found["amx"], found["v4"]}) == 3
 
 
+# Each of which GCC's -march=native writes, or code of libraries that ask the processor.
+@pytest.mark.parametrize("beyond", ["adx", "aes", "bmi2", "sse4a", "xop", "movdiri", "rdseed", "clwb", "made_tomorrow"])
+def test_here_counts_any_instruction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beyond: str) -> None:
+    texts = {"plain": cpuinfo(V2), "beyond": cpuinfo(f"{V2} {beyond}")}
+    found = _fingerprints("processor:here", "x86_64", texts, tmp_path, monkeypatch)
+    assert found["plain"] != found["beyond"]
+
+
+def test_here_is_the_same_where_only_the_kernel_or_the_virtual_machine_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = "apic nopl hypervisor tsc_known_freq vmmcall cpuid constant_tsc ibrs ibpb stibp md_clear topoext x2apic"
+    texts = {"plain": cpuinfo(V4), "guest": cpuinfo(f"{V4} {others}")}
+    found = _fingerprints("processor:here", "x86_64", texts, tmp_path, monkeypatch)
+    assert found["plain"] == found["guest"]
+
+
 def test_a_level_by_name_is_one_for_all_machines_that_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = {"v3": cpuinfo(V3), "amx": cpuinfo(f"{V3} amx_tile")}
     found = _fingerprints("processor:x86-64-v3", "x86_64", texts, tmp_path, monkeypatch)

@@ -14,7 +14,10 @@ from pathlib import Path
 _BUILD_FILE = "BUILD.toml"
 _NAME = re.compile(r"""^\s*name\s*=\s*["']([^"'{]+)["']""", re.MULTILINE)
 # [workspace] and such, which have names that are no targets', up to the next table.
-_NO_TARGETS = re.compile(r"^\s*\[(?!\[).*?(?=^\s*\[|\Z)", re.MULTILINE | re.DOTALL)
+_HEAD = r"[A-Za-z_][^\[\]\n]*"  # a line of an array, such as [1, 8], begins no table
+_TABLE = rf"^\s*\[{_HEAD}\]\s*(?:#.*)?$"
+_ANY_TABLE = rf"{_TABLE}|^\s*\[\[{_HEAD}\]\]"
+_NO_TARGETS = re.compile(rf"{_TABLE}(?s:.*?)(?={_ANY_TABLE}|\Z)", re.MULTILINE)
 _WORKSPACE = re.compile(r"^\s*\[workspace\]", re.MULTILINE)
 _CONFIGURATION = re.compile(r"""^\s*\[configuration\.["']?([\w.-]+?)["']?\]""", re.MULTILINE)
 _HIDDEN = re.compile(r"^\.|^mlcbuild-out$")

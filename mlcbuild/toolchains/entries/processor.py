@@ -23,15 +23,30 @@ _LEVELS = (
     ("x86-64-v3", frozenset(["avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"])),
     ("x86-64-v4", frozenset(["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"])),
 )
-# Instructions that compute, by what their names begin with. The other flags are about the kernel and virtual machines.
-_COMPUTING = ("amx", "avx", "f16c", "fma", "gfni", "sha", "vaes", "vpclmul")
+# What Linux lists beside instructions of programs: of kernels, virtual machines, timers, counters and power. Machines
+# that differ in others are told apart, also by a flag that is newer than this list.
+_NOT_OF_PROGRAMS = """
+acpi aperfmperf apic arat arch_capabilities arch_lbr arch_perfmon art avic bhi_ctrl bpext brs bts bus_lock_detect
+cat_l2 cat_l3 cdp_l2 cdp_l3 cid cmp_legacy constant_tsc cpb cppc cpuid cpuid_fault cqm cqm_llc cqm_mbm_local
+cqm_mbm_total cqm_occup_llc cr8_legacy dca de decodeassists debug_swap ds_cpl dtes64 dtherm dts epb ept ept_ad est
+extapic extd_apicid fdp_excptn_only flexpriority flush_l1d flushbyasid fpu fred hfi ht hw_pstate hwp hwp_act_window
+hwp_epp hwp_notify hwp_pkg_req hypervisor ibpb ibpb_exit_to_user ibrs ibrs_enhanced ibs ida intel_ppin intel_pt
+invpcid_single ia64 irperf kaiser lbrv lbr_v2 mba mca mce md_clear mp msr mtrr nodeid_msr nonstop_tsc nopl npt
+nrip_save nx ospke osvw overflow_recov pae pat pausefilter pbe pcid pconfig pdcm pdpe1gb pebs perfctr_core perfctr_l2
+perfctr_llc perfctr_nb perfmon_v2 pfthreshold pge pln pn proc_feedback pse pse36 pti ptsc pts rapl rdt_a rep_good
+ring3mwait rrsba_ctrl sdbg sep sev sev_es sev_snp skinit sme smap smca smep smx split_lock_detect spec_ctrl ss ssbd
+stibp stibp_always_on succor svm svm_lock syscall tce tdx_guest tm tm2 topoext tpr_shadow tsc tsc_adjust
+tsc_deadline_timer tsc_known_freq tsc_reliable tsc_scale umip user_shstk v_msr_vmsave_vmload v_spec_ctrl
+v_vmsave_vmload vgif virt_ssbd vmcall vmcb_clean vme vmmcall vmx vnmi vnnmi vpid wdt x2apic x2avic xsaves xsaveerptr
+xtopology xtpr
+"""
 
 
 def instructions(cpuinfo: str, machine: str) -> list[str]:
-    """What the first processor computes with, as Linux calls it, sorted."""
+    """The instructions of the first processor, as Linux calls them, sorted: a compiler left alone takes them all."""
     if machine != "x86_64":
         return sorted(_flags(cpuinfo, "Features"))
-    return sorted(flag for flag in _flags(cpuinfo, "flags") if flag.startswith(_COMPUTING))
+    return sorted(_flags(cpuinfo, "flags").difference(_NOT_OF_PROGRAMS.split()))
 
 
 def processor_level(cpuinfo: str, machine: str) -> str:
