@@ -3,8 +3,8 @@
     python -m benchmarks.converting [--model NAME] [--layers N] [--quantization NAME] [--rounds N] [--folder DIR]
 
 Method. It writes a synthetic checkpoint of the model's shape, in bfloat16, with as many of its layers as `--layers`
-says; all of them are 16 GB for 8B, and a round takes three times that on the disk, which is told before anything is
-written. In turn, `--rounds` times, the checkpoint becomes weights
+says; all of them are 16 GB for 8B, and a round takes two and a half times that on the disk, which is told before
+anything is written. In turn, `--rounds` times, the checkpoint becomes weights
 
 - by one process that reads each tensor, takes its SHA-256, makes what Quantize stores by the same encoder, and writes
   it ("plain"),
@@ -14,7 +14,8 @@ written. In turn, `--rounds` times, the checkpoint becomes weights
 Whether all have stored the same number of bytes is checked. It prints the seconds of all rounds, ratios of their
 medians, how many actions ran for the changed tensor, and the memory of the largest action, beside twice the largest
 tensor in float32 and a shard, which it should stay below. The machine must be quiet, and the files are in the operating
-system's cache as far as they fit, for all alike.
+system's cache as far as they fit, for all alike. None waits for the disk, so what one has left to be written there is
+written before the next begins.
 """
 
 from __future__ import annotations
@@ -76,9 +77,9 @@ def measure(config: dict[str, Any], quantization: str, rounds: int, folder: Path
     """Raises SystemExit where the disk has too little room, or a command fails."""
     shapes = _shapes(config)
     total = sum(2 * math.prod(shape) for shape in shapes.values())
-    free = shutil.disk_usage(folder).free
-    if free < 3 * total:
-        raise SystemExit(f"{folder} has {free / 1e9:.1f} GB, and {3 * total / 1e9:.1f} are needed: take fewer --layers")
+    free, needed = shutil.disk_usage(folder).free, 2.5 * total  # itself, the imported shards, and what is stored
+    if free < needed:
+        raise SystemExit(f"{folder} has {free / 1e9:.1f} GB, and {needed / 1e9:.1f} are needed: take fewer --layers")
     root = folder / "workspace"
     checkpoint = root / "checkpoint"
     files = _write_checkpoint(checkpoint, config, shapes)
@@ -88,6 +89,7 @@ def measure(config: dict[str, Any], quantization: str, rounds: int, folder: Path
     changed, peak, stored = {}, 0, set()
     for number in range(rounds):
         output = folder / "plain.bin"
+        _clear(folder)
         began = time.perf_counter()
         arguments = ["--plain", str(checkpoint), str(output), "--quantization", quantization]
         subprocess.run([sys.executable, "-m", "benchmarks.converting", *arguments], cwd=PROJECT, check=True)
@@ -95,14 +97,14 @@ def measure(config: dict[str, Any], quantization: str, rounds: int, folder: Path
         stored.add(output.stat().st_size)
         output.unlink()
         for jobs in (1, 2):
-            for path in ("cache", "workspace/.mlcbuild", "workspace/mlcbuild-out"):
-                shutil.rmtree(folder / path, ignore_errors=True)
+            _clear(folder)
             took, report = _build(folder, jobs)
             seconds[f"{jobs} worker{'s' * (jobs > 1)}"].append(took)
             peak = max(peak, report["ran"]["peak_bytes"])
             made = (root / "mlcbuild-out").rglob("params_shard_*.bin")
             stored.add(sum(path.stat().st_size for path in made))
         _change(*files["model.layers.0.mlp.down_proj.weight"])
+        os.sync()
         took, report = _build(folder, 2)
         seconds["a changed tensor"].append(took)
         changed = report["actions"]
@@ -178,6 +180,13 @@ def _files(shapes: dict[str, tuple[int, ...]]) -> Iterator[list[str]]:
         names.append(name)
         size += 2 * math.prod(shape)
     yield names
+
+
+def _clear(folder: Path) -> None:
+    """Remove what builds have made, and leave nothing that the system has yet to write."""
+    for path in ("cache", "workspace/.mlcbuild", "workspace/mlcbuild-out"):
+        shutil.rmtree(folder / path, ignore_errors=True)
+    os.sync()
 
 
 def _change(path: Path, begin: int) -> None:
