@@ -35,6 +35,11 @@ class Answer:
         self._stop_tokens = stop_tokens
         self._max_tokens = max_tokens
 
+    @property
+    def room(self) -> int:
+        """How many more tokens the answer can have."""
+        return 0 if self.finish_reason is not None else self._max_tokens - len(self.tokens)
+
     def add(self, token: int) -> str:
         """The text that this token completes. Afterwards `finish_reason` says whether the answer has ended."""
         if token in self._stop_tokens:

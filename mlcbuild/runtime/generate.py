@@ -139,7 +139,10 @@ class Generation:
         """The next token, if there is to be one."""
         if logits is None or self.answer.finish_reason is not None or self.stopped:
             return None
-        return self._chooser.choose(logits, [self._sampler])[0]
+        chosen = self._chooser.begin_to_choose(logits, [self._sampler])
+        if self.answer.room > 1:
+            self._engine.look_ahead(chosen)  # in vain where the token ends the answer
+        return chosen.numbers()[0]
 
     def _prefill(self) -> Logits | None:
         """The logits after the prompt; None where it was stopped before its end."""

@@ -15,6 +15,7 @@ from mlcbuild.runtime.kv_cache import CacheSizes
 from mlcbuild.runtime.logits import Array, Logits
 from mlcbuild.runtime.machine import Machine
 from mlcbuild.runtime.sequence_states import SequenceStates
+from mlcbuild.runtime.token_chooser import ChosenTokens
 
 _SEQUENCE = 0
 
@@ -57,6 +58,7 @@ class Model:
         self._states: SequenceStates | None = None
         self._capacity = 0
         self._tokens: list[int] = []
+        self._ahead: tuple[ChosenTokens, Any] | None = None  # the token that is to come next, and its embedding
 
     @property
     def length(self) -> int:
@@ -81,6 +83,7 @@ class Model:
                 f"{capacity} tokens do not fit the model's context of {self.context_window_size}",
                 advice=("shorten the prompt, ask for fewer tokens, or override context_window_size",),
             )
+        self._ahead = None
         self._states = None  # the old ones go before the new ones come
         self._states = self.new_states(sequences=1, tokens=self.cache_sizes.held(capacity))
         self._states.add(_SEQUENCE)
@@ -96,6 +99,7 @@ class Model:
         number of tokens kept: the others are to be added. A sliding window, and recurrent states, keep all that they
         have, or nothing."""
         assert self._states is not None
+        self._look_back()
         kept = 0
         for have, wanted in zip(self._tokens, tokens[:-1], strict=False):
             if have != wanted:
@@ -138,6 +142,20 @@ class Model:
         """Add one token: a row of logits."""
         return self._add(self._decode, [token])
 
+    def look_ahead(self, chosen: ChosenTokens) -> None:
+        """Prepare the pass of the one token that has been chosen on the device, which may not be known yet: the host
+        has the time for that while the device computes. `decoding_pass` of the token comes sooner then; any other pass
+        is as it would be without."""
+        if chosen.on_device is not None and self._states is not None and self.length < self._capacity:
+            self._ahead = chosen, self.embeddings_of(chosen.on_device)
+            self._states.begin_next([_SEQUENCE])
+
+    def _look_back(self) -> None:
+        """Forget what was prepared."""
+        self._ahead = None
+        if self._states is not None:
+            self._states.take_back()
+
     def greedy_tokens(self, tokens: Sequence[int], count: int) -> list[int]:
         """The `count` likeliest next tokens after `tokens`, each given those before it; no token ends it."""
         self.reset(capacity=len(tokens) + count)
@@ -148,7 +166,11 @@ class Model:
 
     def embeddings(self, tokens: Sequence[int], *, rows: int = 1) -> Any:
         """Embeddings (rows, n / rows, hidden) of n tokens, on the device."""
-        embedded = self._embed(self.machine.tensor(np.asarray(tokens, np.int32)), self._weights)
+        return self.embeddings_of(self.machine.tensor(np.asarray(tokens, np.int32)), rows=rows)
+
+    def embeddings_of(self, tokens: Any, *, rows: int = 1) -> Any:
+        """`embeddings` of a tensor (n,) int32 of tokens on the device."""
+        embedded = self._embed(tokens, self._weights)
         count, hidden = embedded.shape
         return embedded._create_view((rows, count // rows, hidden))
 
@@ -161,7 +183,11 @@ class Model:
     def _add(self, entry: Any, tokens: Sequence[int], *, every_token: bool = False) -> Logits:
         if self._states is None or self.length + len(tokens) > self._capacity:
             raise ValueError(f"a sequence of more than {self._capacity} tokens")
-        embedded = self.embeddings(tokens)
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and entry is self._decode and ahead[0].numbers() == list(tokens):
+            embedded = ahead[1]
+        else:
+            embedded = self.embeddings(tokens)
         logits = self._states.forward(
             [_SEQUENCE], [len(tokens)], lambda states: entry(embedded, *states, self._weights)
         )

@@ -23,6 +23,20 @@ _SAMPLE = "multinomial_from_uniform"
 _PIVOTS = (1.0, 0.5, 0.25)  # first thresholds of the search for top_p, as shares of what is left out
 
 
+class ChosenTokens:
+    """A token for each row of logits. `on_device` has them as the library's device is going to have them, (rows,)
+    int32, where it chooses them itself; `numbers` waits until it has."""
+
+    def __init__(self, tokens: Sequence[int] | None = None, *, on_device: Any = None) -> None:
+        self._tokens = None if tokens is None else list(tokens)
+        self.on_device = on_device
+
+    def numbers(self) -> list[int]:
+        if self._tokens is None:
+            self._tokens = [int(token) for token in self.on_device.numpy()]
+        return self._tokens
+
+
 class TokenChooser:
     """For one library, loaded in `machine`."""
 
@@ -41,12 +55,16 @@ class TokenChooser:
 
     def choose(self, logits: Logits, samplers: Sequence[Sampler | None]) -> list[int]:
         """A token for each row, by the row's sampler; any token for a row without one."""
-        if self.is_on_device:
-            return self._on_device(logits, samplers)
-        numbers = logits.numpy()
-        return [0 if sampler is None else sampler.choose(row) for row, sampler in zip(numbers, samplers, strict=True)]
+        return self.begin_to_choose(logits, samplers).numbers()
 
-    def _on_device(self, logits: Logits, samplers: Sequence[Sampler | None]) -> list[int]:
+    def begin_to_choose(self, logits: Logits, samplers: Sequence[Sampler | None]) -> ChosenTokens:
+        """`choose`, without waiting for a device."""
+        if self.is_on_device:
+            return ChosenTokens(on_device=self._on_device(logits, samplers))
+        pairs = zip(logits.numpy(), samplers, strict=True)
+        return ChosenTokens([0 if sampler is None else sampler.choose(row) for row, sampler in pairs])
+
+    def _on_device(self, logits: Logits, samplers: Sequence[Sampler | None]) -> Any:
         given = logits.on_device()
         count, _, vocabulary = given.shape
         random = [sampler if sampler is not None and sampler.sampling.temperature else None for sampler in samplers]
@@ -62,7 +80,7 @@ class TokenChooser:
             pivots = self._machine.tensor(np.outer(left_out, np.array(_PIVOTS, np.float32)))
             probabilities = self._functions[_TOP_P](probabilities, self._tensor(top_p), pivots)
         rows = self._kept(self._rows, np.arange(count, dtype=np.int32))
-        return [int(token) for token in self._functions[_SAMPLE](probabilities, numbers, rows).numpy()]
+        return self._functions[_SAMPLE](probabilities, numbers, rows)
 
     def _tensor(self, numbers: Sequence[float]) -> Any:
         return self._machine.tensor(np.array(numbers, np.float32))

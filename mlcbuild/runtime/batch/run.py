@@ -239,8 +239,10 @@ class BatchRun:
         logits = self._sequences.decoding_pass(
             {sequence: self._running[sequence].next_token for sequence in step.sequences}
         )
-        tokens = self._chooser.choose(logits, list(map(self._sampler, step.sequences)))
-        for sequence, token in zip(step.sequences, tokens, strict=True):
+        chosen = self._chooser.begin_to_choose(logits, list(map(self._sampler, step.sequences)))
+        if all(self._running[sequence].answer.room > 1 for sequence in step.sequences):
+            self._sequences.look_ahead(step.sequences, chosen)  # in vain where one of the answers ends
+        for sequence, token in zip(step.sequences, chosen.numbers(), strict=True):
             self._go_on(sequence, token)
 
     def _sampler(self, sequence: int) -> Sampler | None:

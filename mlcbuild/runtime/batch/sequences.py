@@ -11,6 +11,7 @@ import numpy as np
 from mlcbuild.runtime.kv_cache import PAGE_TOKENS
 from mlcbuild.runtime.logits import Array, Logits
 from mlcbuild.runtime.model import Model
+from mlcbuild.runtime.token_chooser import ChosenTokens
 
 
 class SequenceBatch:
@@ -26,6 +27,7 @@ class SequenceBatch:
         """Room for so many sequences, and for so many tokens in all."""
         self._model = model
         self._spare = sequences
+        self._ahead: tuple[tuple[int, ...], ChosenTokens, Any] | None = None  # sequences, their tokens, the embeddings
         self._states = model.new_states(sequences=sequences + 1, tokens=tokens + PAGE_TOKENS)
 
     def add(self, sequence: int) -> None:
@@ -75,9 +77,28 @@ class SequenceBatch:
 
     def decoding_pass(self, tokens: Mapping[int, int]) -> Logits:
         """Add a token to each sequence: a row of logits for each."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and dict(zip(ahead[0], ahead[1].numbers(), strict=True)) == dict(tokens):
+            return self._decoded(ahead[0], ahead[2])
         with self._beside_another({sequence: (token,) for sequence, token in tokens.items()}) as given:
             logits = self._forward("batch_decode", given, by_row=True)
         return Logits(self._model.machine, logits, rows=len(tokens))
+
+    def look_ahead(self, sequences: Sequence[int], chosen: ChosenTokens) -> None:
+        """Prepare the pass of the tokens of these sequences that have been chosen on the device, as
+        `Model.look_ahead` does. One sequence has another beside it, which comes with its pass."""
+        if chosen.on_device is not None and len(sequences) > 1 and self._model.cache_sizes.can_forget:
+            embedded = self._model.embeddings_of(chosen.on_device, rows=len(sequences))
+            self._ahead = tuple(sequences), chosen, embedded
+            self._states.begin_next(sequences)
+
+    def _decoded(self, sequences: Sequence[int], embedded: Any) -> Logits:
+        logits = self._states.forward(
+            sequences,
+            [1] * len(sequences),
+            lambda states: self._model.logits_of("batch_decode", states, embedded),
+        )
+        return Logits(self._model.machine, logits, rows=len(sequences))
 
     @contextmanager
     def _beside_another(self, tokens: Mapping[int, Sequence[int]]) -> Iterator[Mapping[int, Sequence[int]]]:

@@ -103,13 +103,17 @@ def _alone(model: Model, workload: Workload, prompts: Mapping[int, Sequence[int]
             model.prefill(prompt[: workload.context])
 
     rest, chooser, greedy = prompt[workload.context :], TokenChooser(model.machine), [Sampler(Sampling())]
+    token = 0
 
     def prefill() -> None:
         *_, logits = model.passes(rest)
         chooser.choose(logits, greedy)
 
     def decode(number: int) -> None:
-        chooser.choose(model.decoding_pass(rest[number]), greedy)
+        nonlocal token
+        chosen = chooser.begin_to_choose(model.decoding_pass(token if number else rest[0]), greedy)
+        model.look_ahead(chosen)
+        (token,) = chosen.numbers()
 
     yield from _rounds(workload, begin, prefill, decode)
 
@@ -120,6 +124,7 @@ def _together(model: Model, workload: Workload, prompts: Mapping[int, Sequence[i
     batch = SequenceBatch(model, sequences=workload.batch, tokens=workload.batch * room)
     rest = {sequence: prompt[workload.context :] for sequence, prompt in prompts.items()}
     chooser, greedy = TokenChooser(model.machine), Sampler(Sampling())
+    tokens: dict[int, int] = {}
     begun = False
 
     def begin() -> None:
@@ -139,8 +144,11 @@ def _together(model: Model, workload: Workload, prompts: Mapping[int, Sequence[i
                 chooser.choose(logits, [greedy] * logits.rows)
 
     def decode(number: int) -> None:
-        logits = batch.decoding_pass({sequence: prompt[number] for sequence, prompt in rest.items()})
-        chooser.choose(logits, [greedy] * logits.rows)
+        nonlocal tokens
+        logits = batch.decoding_pass(tokens if number else {sequence: prompt[0] for sequence, prompt in rest.items()})
+        chosen = chooser.begin_to_choose(logits, [greedy] * logits.rows)
+        batch.look_ahead(list(rest), chosen)
+        tokens = dict(zip(rest, chosen.numbers(), strict=True))
 
     yield from _rounds(workload, begin, prefill, decode)
 

@@ -5,9 +5,12 @@ its predecessor exit, and waits until what these have written is there. Between 
 otherwise a microsecond or more in which nothing runs. A kernel may only be launched so if all of its device functions
 wait; each of them then waits for everything before it, as those before it have waited as well.
 
-No kernel says that its successor may begin before that (`griddepcontrol.launch_dependents`). Blocks of several kernels
-then wait on the multiprocessors, the next kernel's get what places are left, some multiprocessors many and others none,
-and a batch of 16 takes a quarter longer on an H200.
+Kernels of one row, one vector or one token let their successor be launched when all of their blocks have asked for what
+they read, and only add up and store what they have (`instructions.let_next_begin`). What the successor reads beforehand
+is then under way as they end. Others do not, and none does so earlier: blocks of several kernels would wait on the
+multiprocessors, the next kernel's get what places are left, some multiprocessors many and others none. With that at
+the beginning of every kernel a batch of 16 took a quarter longer on an H200, and at the end of products of few vectors
+one to two percent.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from mlcbuild.errors import InternalError
 _FIRST_ARCHITECTURE = 90
 TAG = "tirx.use_programtic_dependent_launch"  # TVM's spelling
 WAIT = "mlcbuild_wait_for_inputs"
-WAIT_BODY = 'asm volatile("griddepcontrol.wait;" ::: "memory");'
+WAIT_BODY = '\n#if __CUDA_ARCH__ >= 900\n  asm volatile("griddepcontrol.wait;" ::: "memory");\n#endif\n'
 # It lets the compiler load by the non-coherent path, and above the wait, what the kernel in front still writes.
 _UNALIASED = " __restrict__"
 _DYNAMIC_MEMORY = "tirx.use_dyn_shared_memory"  # the last, where there is one: its argument is

@@ -25,7 +25,8 @@ from tests.compiler.backends.cuda import cuda_emulation
 from tests.compiler.backends.cuda.cuda_emulation import CUDA_TARGET, Array, launches, run_cuda
 
 _TARGET = tvm.target.Target(CUDA_TARGET)
-_EAGER = DecodeShape(warps=2, blocks=64, tokens=32, alone=32)  # has sequences shared that are not long
+_SHARED = DecodeShape(short=0)
+_EAGER = DecodeShape(warps=2, blocks=64, tokens=32, alone=32, short=0)  # has sequences shared that are not long
 needs_gxx = pytest.mark.skipif(not cuda_emulation.AVAILABLE, reason="the C++ compiler g++ runs the kernels")
 
 
@@ -147,6 +148,17 @@ def test_a_token_attends_to_what_the_cache_holds(programs: Path, heads: _Heads, 
     kernel = _paged_decode(heads)
     for lengths in ([1], [15, 16, 17], [100, 33]):
         _check(kernel, _Sequences(heads, lengths), programs, rotates=rotates)
+    _check(_paged_decode(heads, shape=_SHARED), _Sequences(heads, [100, 33]), programs, rotates=rotates)
+
+
+def test_a_short_sequence_has_a_block_of_many_warps() -> None:
+    kernel = _paged_decode(_Heads(keys=4, queries=32, dim=64))
+    found = {}
+    for count, length in ((1, 250), (1, 300), (33, 250), (34, 250)):
+        arrays = _Sequences(_Heads(keys=4, queries=32, dim=64), [length] * count).arrays(sliding=False)
+        first, *others = launches(kernel, arrays, 0, 1.0, THETA, 1.0)[1]
+        found[count, length] = first.block[1], len(others)
+    assert found == {(1, 250): (8, 0), (1, 300): (2, 1), (33, 250): (8, 0), (34, 250): (2, 1)}
 
 
 @needs_gxx
@@ -209,13 +221,13 @@ def test_what_measurements_choose_has_the_numbers_of_the_default(tmp_path: Path)
     rule = shaped_rule_of(kernel, _TARGET, SCHEDULING.rules)
     assert rule is attention.tune_paged_decode
     shapes = rule.candidates(kernel, _TARGET)
-    assert shapes[0] == {"warps": 2, "blocks": 396, "tokens": 32, "alone": 64}
+    assert shapes[0] == {"warps": 2, "blocks": 396, "tokens": 32, "alone": 64, "short": 256}
     assert len(shapes) == 120
     inputs = decode_inputs(kernel, [Pass(batch=2, context=96)])
     arrays = ArgumentSets(inputs.arguments, lambda array: array).arrays(inputs.sizes[0])
     tensors, scalars = arrays[:9], [array.item() for array in arrays[9:]]
     found = []
-    for chosen in (None, {"warps": 4, "blocks": 132, "tokens": 32, "alone": 256}, shapes[-1]):
+    for chosen in (None, {"warps": 4, "blocks": 132, "tokens": 32, "alone": 256, "short": 256}, shapes[-1]):
         scheduled = apply_rules(
             kernel, _TARGET, SCHEDULING.rules, ChosenShape(rule=rule.name, shape=chosen) if chosen else None
         )

@@ -21,6 +21,8 @@ several ranges of keys can be merged. Queries and keys come rotated (`rotary_mod
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -44,6 +46,7 @@ from mlcbuild.compiler.models.architecture.window import SlidingWindow
 _RULE = "cuda.paged_decode"
 _MOST_PARTS = WARP  # blocks of a sequence: the threads of a warp weigh one each
 _SLOTS = 8  # threads of a place, as parts are merged
+_SHORT_WARPS = 8  # of a block that has a short sequence alone
 
 
 def fits(original: tirx.PrimFunc, rope_scaling: Mapping[str, Any], target: tvm.target.Target) -> bool:
@@ -97,11 +100,18 @@ def _rewrite(written: Written, shape: DecodeShape) -> tirx.PrimFunc:
 tune_paged_decode = ShapedRule(
     name=_RULE,
     shape=DecodeShape,
-    values={"warps": (1, 2, 4, 8), "blocks": (132, 264, 396, 528, 792), "tokens": (32, 64, 128), "alone": (64, 256)},
+    values={
+        "warps": (1, 2, 4, 8),
+        "blocks": (132, 264, 396, 528, 792),
+        "tokens": (32, 64, 128),
+        "alone": (64, 256),
+        "short": (256,),  # no size that is measured is that short
+    },
     match=written_of(_RULE),
     default=lambda _: DecodeShape(),
     build=_rewrite,
     inputs=lambda written: decode_inputs(written.func),
+    version=2,
 )
 
 
@@ -112,6 +122,17 @@ class _Host(Call):
         # The sizes are written out: TVM moves allocations before everything else.
         sums = T.alloc_buffer((self.batch, self.heads, self._parts(), self.head_dim), "float32")
         states = T.alloc_buffer((self.batch, self.heads, self._parts(), 2), "float32")
+        if not self.shape.short:
+            self.share(sums, states)
+            return
+        with T.If(self._is_short()):
+            with T.Then():
+                self._alone().attend(sums, states, rotates=False)
+            with T.Else():
+                self.share(sums, states)
+
+    def share(self, sums: Buffer, states: Buffer) -> None:
+        """Starts the blocks, and what merges those of one sequence."""
         self.parts = T.bind(self._parts())
         with T.If(self.mode == 1):
             with T.Then():
@@ -121,10 +142,26 @@ class _Host(Call):
         with gpu.when(self.parts > 1):
             self.merge(sums, states)
 
+    def _is_short(self) -> Expression:
+        """Whether sequences are so short and few that to merge parts of them would take longer than to compute them."""
+        blocks = self.batch * (self.key_heads * self.tiles)
+        few = blocks <= architectures.MULTIPROCESSORS
+        return tirx.all(self.mode == 0, few, self._tokens() <= self.shape.short)
+
+    def _alone(self) -> _Host:
+        """The same call, with one block of many warps for each sequence and key-value head."""
+        made = copy.copy(self)
+        made.shape = dataclasses.replace(self.shape, warps=_SHORT_WARPS)
+        made.parts = T.int32(1)
+        return made
+
+    def _tokens(self) -> Expression:
+        """Of a sequence, on average, in whole pages."""
+        return tirx.floordiv(self.page_numbers.shape[0] * self.page_size, T.max(self.batch, 1))
+
     def _parts(self) -> Expression:
         """How many blocks share a sequence, whose length is taken to be the average of all."""
-        batch = T.max(self.batch, 1)
-        tokens = tirx.floordiv(self.page_numbers.shape[0] * self.page_size, batch)
+        batch, tokens = T.max(self.batch, 1), self._tokens()
         wanted = tirx.floordiv(self.shape.blocks, batch * (self.key_heads * self.tiles))
         enough = T.min(tirx.floordiv(tokens, self.shape.alone), 1)
         worthwhile = tirx.floordiv(tokens, self.shape.tokens) * enough
@@ -168,6 +205,8 @@ class _Host(Call):
             shared = T.alloc_buffer((_SLOTS, self.head_dim), "float32", scope="shared")
             with gpu.unrolled(4) as d:
                 store(shared, result[d], slot, place + d)
+            with gpu.when(self.batch == 1):
+                gpu.let_next_begin()
             gpu.synchronize()
             with gpu.when(thread < self.head_dim):
                 value = gpu.total(_SLOTS, lambda slot: shared[slot, thread])

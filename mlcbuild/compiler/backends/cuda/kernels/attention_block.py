@@ -43,15 +43,17 @@ HIDDEN = -1e30  # what a token behind the last one scores
 class DecodeShape:
     """How the work is shared: `warps` of a block; the number of `blocks` that are enough for a GPU, below which several
     share a sequence, if it has as many tokens as one block can have `alone`; `tokens` that a block of several has at
-    least."""
+    least. Of few sequences of up to `short` tokens each has a block of eight warps, as merging would take longer than
+    computing."""
 
     warps: int = 2
     blocks: int = 396
     tokens: int = 32
     alone: int = 64
+    short: int = 256
 
     def __post_init__(self) -> None:
-        if not 1 <= self.warps <= 16 or self.blocks < 1 or self.tokens < TOKENS:
+        if not 1 <= self.warps <= 16 or self.blocks < 1 or self.tokens < TOKENS or self.short < 0:
             raise ValueError(f"no way to share the work: {self}")
 
 
@@ -160,6 +162,8 @@ class Block:
                     rotation.turn_key(keys, half, T.min(token + half * 8 + self.row, self.length - 1))
             weights = self.weigh(token, query, keys, state, result)
             self.add_values(values, weights, result)
+        with gpu.when(call.batch == 1):
+            gpu.let_next_begin()
         self.finish(state, result, sums, states)
 
     def width(self) -> int:

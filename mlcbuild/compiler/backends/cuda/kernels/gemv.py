@@ -22,7 +22,7 @@ from tvm import tirx
 
 from mlcbuild.compiler.backends.cuda import architectures, dependent_launch
 from mlcbuild.compiler.backends.cuda.kernels import instructions as gpu
-from mlcbuild.compiler.backends.cuda.kernels import results
+from mlcbuild.compiler.backends.cuda.kernels import l2_prefetch, results
 from mlcbuild.compiler.kernels.building import Buffer, Expression, replace_body, statement, store
 from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct, PackedMatrix, match_matrix_product
 from mlcbuild.compiler.kernels.shapes import ShapedRule
@@ -123,6 +123,7 @@ class _Block:
         self.shape = shape
         self.warp = warp
         self.lane = lane
+        self.block = block
         self.first = block * (ROWS * shape.tiles)
         self.row = T.bind(lane // 4)
         self.column = T.bind(lane % 4)
@@ -154,6 +155,14 @@ class _Block:
             if turns > 1:
                 with gpu.when(turn + 1 < turns), gpu.unrolled(ahead) as number:
                     self.read(step(turn + 1, number), words, scales, number)
+        if self.early:
+            gpu.let_next_begin()
+        l2_prefetch.request_following(
+            self.product.func,
+            block=self.block,
+            blocks=-(-self.product.n // (ROWS * shape.tiles)),
+            thread=self.warp * _WARP + self.lane,
+        )
         self.finish(sums)
 
     def whole_steps(self) -> bool:

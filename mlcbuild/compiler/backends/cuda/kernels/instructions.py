@@ -71,6 +71,12 @@ def load_once(to: Expression, source: Expression) -> None:
     )
 
 
+def prefetch_bulk(source: Expression, size: Expression) -> None:
+    """Asks for `size` bytes, a multiple of 16, to be brought into the second cache: from sm_90 on."""
+    body = 'asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" : : "l"(source), "r"(size));'
+    _call("mlcbuild_prefetch_bulk", "(const void* source, int size)", body, source, size)
+
+
 def load16(to: Expression, source: Expression) -> None:
     """Copies 16 bytes of global memory into four registers."""
     _call(
@@ -209,6 +215,13 @@ def from_lane_xor(value: Expression, mask: int) -> Expression:
 def wait_for_inputs() -> None:
     """Waits for the kernels before this one: `backends.cuda.dependent_launch`."""
     _call(WAIT, "()", WAIT_BODY)
+
+
+def let_next_begin() -> None:
+    """Lets the next kernel be launched as soon as all blocks of this one have come here: `dependent_launch`. Nothing on
+    architectures that cannot."""
+    body = '\n#if __CUDA_ARCH__ >= 900\n  asm volatile("griddepcontrol.launch_dependents;" : : : "memory");\n#endif\n'
+    _call("mlcbuild_let_next_begin", "()", body)
 
 
 def synchronize() -> None:

@@ -33,9 +33,9 @@ def rms_norm(width: int, dtype: str, epsilon: float) -> tirx.PrimFunc:
 
     def body(threads: Threads) -> None:
         own, scales = rows.part(), rows.part()
+        rows.read_weight(threads, weight, scales)
         with rows.vectors(threads) as (mine, place):
             store(own, x[threads.y, threads.x, place], mine)
-            store(scales, weight[place], mine)
         rows.norm(threads, own, scales, result, epsilon)
 
     return kernel([x, weight, result], body, grid=rows.grid, warps=rows.warps)
@@ -49,10 +49,10 @@ def add_rms_norm(width: int, dtype: str, epsilon: float) -> tirx.PrimFunc:
 
     def body(threads: Threads) -> None:
         own, other, scales = rows.part(), rows.part(), rows.part()
+        rows.read_weight(threads, weight, scales)
         with rows.vectors(threads) as (mine, place):
             store(own, x[threads.y, threads.x, place], mine)
             store(other, y[threads.y, threads.x, place], mine)
-            store(scales, weight[place], mine)
         with gpu.unrolled(rows.each) as number:
             # The sum of two halves in float32, rounded, is their sum in float16.
             both = T.Cast("float32", own[number]) + T.Cast("float32", other[number])
@@ -105,12 +105,20 @@ class _Rows:
             with contextlib.nullcontext() if self._fits else gpu.when(place < self.width):
                 yield lanes(number * self.lanes, self.lanes), lanes(place, self.lanes)
 
+    def read_weight(self, threads: Threads, weight: Buffer, scales: Buffer) -> None:
+        """Asks for what no kernel writes before it waits for those that write the rest."""
+        with self.vectors(threads) as (mine, place):
+            store(scales, weight[place], mine)
+        gpu.wait_for_inputs()
+
     def norm(self, threads: Threads, own: Buffer, scales: Buffer, result: Buffer, epsilon: float) -> None:
         """Writes the norm of the row that the threads' parts `own` make up."""
         squares = register("float32", T.float32(0))
         with gpu.unrolled(self.each) as number:
             value = T.bind(T.Cast("float32", own[number]))
             store(squares, squares[0] + value * value, 0)
+        with gpu.when(self._outer * self._inner == 1):
+            gpu.let_next_begin()
         mean = summed(threads, squares[0]) * T.float32(1 / self.width)
         factor = T.bind(tirx.rsqrt(mean + T.float32(epsilon)))
         with gpu.unrolled(self.each) as number:
