@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 # Those of the compiler's rules (`ShapedRule.version`) that are not 1. A build reads no code of the compiler.
-VERSIONS: Mapping[str, int] = {"cpu.matmul": 2, "cuda.gemv": 2, "cuda.matmul": 3, "cuda.paged_decode": 2}
+VERSIONS: Mapping[str, int] = {
+    "cpu.gemv": 2,
+    "cpu.matmul": 2,
+    "cuda.gemv": 2,
+    "cuda.matmul": 3,
+    "cuda.paged_decode": 2,
+}
 
 
 def is_current(word: str) -> bool:

@@ -38,7 +38,7 @@ COLOURS = {"": ColorChoice.NEVER, "-colour": ColorChoice.ALWAYS}
 def kernel(number: int, description: KernelDescription, *, calls: int, sizes: tuple[str, ...] = ()) -> TunableKernel:
     name = f"kernel_{number:08x}{0:024x}"
     arguments = (Argument(shape=(*sizes, 4096), dtype="float16"),)
-    listed = CandidateList(kernel=name, rule="cpu.gemv", shapes=SHAPES, arguments=arguments)
+    listed = CandidateList(kernel=name, rule="cpu.gemv:2", shapes=SHAPES, arguments=arguments)
     return TunableKernel(library=LIBRARY, text=description.text(name), listed=listed, calls=calls)
 
 

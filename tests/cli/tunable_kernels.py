@@ -22,7 +22,7 @@ def kernel(number: int, rows: int, *, calls: int = 1, sizes: tuple[int, ...] = (
     )
     listed = CandidateList(
         kernel=f"kernel_{number:032x}",
-        rule="cpu.gemv",
+        rule="cpu.gemv:2",
         shapes=SHAPES,
         arguments=arguments,
         sizes=tuple({"n": size} for size in sizes) or ({},),

@@ -55,7 +55,7 @@ def _measured_beside(name: str) -> object:
 
 
 PINNED: dict[str, object] = {
-    "cpu.gemv": [(1, 512, 2)] * 5,
+    "cpu.gemv:2": [(1, 2048, 2), (1, 2048, 2), (1, 2048, 2), (4, 4096, 2), (1, 2048, 2)],
     "cpu.matmul:2": ((4, 32, 128), [(8, 4, 2)] * 5),
     "cpu.panels": ((4, 32, 128), [(16, 6, 1024)] * 5),
     "cpu.paged_prefill": (0, 64),
@@ -76,9 +76,9 @@ PINNED: dict[str, object] = {
 
 # Who schedules what. A kernel that another rule takes over leaves records behind, which say nothing of that rule.
 SCHEDULED_BY: dict[str, dict[str, str]] = {
-    "x86-64": {"one": "cpu.gemv", "several": "cpu.matmul:2", "odd": "cpu.matmul:2", "columns": "cpu.matmul:2"},
-    "x86-64-v3": {"one": "cpu.gemv", "several": "cpu.panels", "odd": "cpu.matmul:2", "columns": "cpu.matmul:2"},
-    "x86-64-v4": {"one": "cpu.gemv", "several": "cpu.panels", "odd": "cpu.matmul:2", "columns": "cpu.matmul:2"},
+    "x86-64": {"one": "cpu.gemv:2", "several": "cpu.matmul:2", "odd": "cpu.matmul:2", "columns": "cpu.matmul:2"},
+    "x86-64-v3": {"one": "cpu.gemv:2", "several": "cpu.panels", "odd": "cpu.matmul:2", "columns": "cpu.matmul:2"},
+    "x86-64-v4": {"one": "cpu.gemv:2", "several": "cpu.panels", "odd": "cpu.matmul:2", "columns": "cpu.matmul:2"},
     "cuda": {"one": "cuda.gemv:2", "several": "cuda.matmul:3"},
 }
 KERNELS: dict[str, dict[str, Any]] = {

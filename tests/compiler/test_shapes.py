@@ -34,7 +34,7 @@ def _same(one: tirx.PrimFunc | None, other: tirx.PrimFunc | None) -> bool:
 
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize(
-    "shape", [{"rows": 4, "words_ahead": 0, "chains": 1}, {"rows": 2, "words_ahead": 256, "chains": 4}]
+    "shape", [{"rows": 4, "words_ahead": 0, "chains": 2}, {"rows": 2, "words_ahead": 512, "chains": 2}]
 )
 def test_rows_that_are_multiplied_together_have_the_same_sums(shape: dict[str, int], residual: bool) -> None:
     func = packed_product(24, 160, 1, residual=residual)
@@ -42,6 +42,18 @@ def test_rows_that_are_multiplied_together_have_the_same_sums(shape: dict[str, i
     assert kernel is not None
     assert not _same(kernel, schedule_gemv(func, TARGET))
     _check_packed(kernel, 24, 160, 1, "float32", 4, 32, residual)
+
+
+@pytest.mark.parametrize("chains", [1, 4])
+def test_sums_that_are_kept_at_once_make_a_difference_to_floats_alone(chains: int) -> None:
+    shape = {"rows": 2, "words_ahead": 512, "chains": chains}
+    func = packed_product(24, 160, 1, bits=8)
+    kernel = schedule_gemv.with_shape(func, TARGET, shape)
+    assert kernel is not None
+    assert not _same(kernel, schedule_gemv(func, TARGET))
+    _check_packed(kernel, 24, 160, 1, "float32", 8, 32, False)
+    assert shape in schedule_gemv.candidates(func, TARGET)
+    assert shape not in schedule_gemv.candidates(packed_product(24, 160, 1), TARGET)
 
 
 @pytest.mark.parametrize("rows", [3, 8, None])
@@ -82,11 +94,11 @@ def test_a_choice_for_another_rule_or_of_no_legal_shape_is_no_choice() -> None:
     plain = apply_rules(func, TARGET, _RULES)
     for rule, shape in (
         ("cpu.matmul", {"tile": 16, "vectors": 8, "rows": 1}),
-        ("cpu.gemv", {"rows": 5, "words_ahead": 0, "chains": 1}),
-        ("cpu.gemv", {"rows": 2}),
+        ("cpu.gemv:2", {"rows": 5, "words_ahead": 0, "chains": 1}),
+        ("cpu.gemv:2", {"rows": 2}),
     ):
         assert _same(apply_rules(func, TARGET, _RULES, ChosenShape(rule=rule, shape=shape)), plain)
-    chosen = ChosenShape(rule="cpu.gemv", shape={"rows": 2, "words_ahead": 0, "chains": 1})
+    chosen = ChosenShape(rule="cpu.gemv:2", shape={"rows": 2, "words_ahead": 0, "chains": 2})
     assert not _same(apply_rules(func, TARGET, _RULES, chosen), plain)
 
 

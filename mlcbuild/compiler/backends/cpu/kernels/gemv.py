@@ -1,6 +1,7 @@
 """A packed matrix times one vector: what a token's decoding spends its time on.
 
-Neighbouring words of a matrix row are one vector, as many as a register holds; the j-th integers of all of them are had
+Integers of four bits are multiplied as bytes where the target has AVX2 or AVX-512 (`digits`). Others become floats:
+neighbouring words of a matrix row are one vector, as many as a register holds; the j-th integers of all of them are had
 by masking, without a shift: the vector x is divided by 2**(bits * j) beforehand, an exact change of exponent, and laid
 out so that the x-values of these words' j-th integers are neighbours. The offset is taken off once a block: each lane's
 sum starts at -offset times its x-values' sum, which is the same for all rows. A block of words is multiplied by its
@@ -11,11 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import tvm
 import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
+from mlcbuild.compiler.backends.cpu.kernels.digits import (
+    ByteLevel,
+    Run,
+    byte_level,
+    digits_for,
+    has_byte_products,
+    row_totals,
+    split_x,
+)
 from mlcbuild.compiler.backends.cpu.kernels.registers import ProductByRegisters, register_lanes
 from mlcbuild.compiler.kernels.building import (
     LANES,
@@ -41,10 +52,10 @@ from mlcbuild.compiler.kernels.shapes import ShapedRule
 class GemvShape:
     """How a row is read: `rows` of the matrix are multiplied together, so that the vector is read once for them;
     `words_ahead`: so early is asked for what a thread reads, as processors look ahead no further than a page; `chains`
-    sums are kept at once for a row, so that additions need not wait for each other."""
+    sums are kept at once for a row, so that additions need not wait for each other, where integers become floats."""
 
     rows: int = 1
-    words_ahead: int = 512
+    words_ahead: int = 2048
     chains: int = 2
 
     def __post_init__(self) -> None:
@@ -53,6 +64,8 @@ class GemvShape:
 
 
 _DEFAULT = GemvShape()
+_LONG = 4096  # numbers whose digits leave no room in the first cache: then several rows are multiplied together
+_DEFAULT_OF_LONG = GemvShape(rows=4, words_ahead=4096)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,11 +85,11 @@ def _match(func: tirx.PrimFunc, target: tvm.target.Target) -> ProductByRegisters
     count = register_lanes(target)
     if blocks_of(product.matrix, product.k, count) is None:
         return None
-    return ProductByRegisters(product=product, lanes=count)
+    return ProductByRegisters(product=product, lanes=count, bytes=byte_level(target))
 
 
 def _schedule(matched: ProductByRegisters, shape: GemvShape) -> tirx.PrimFunc | None:
-    parts = multiply_one(matched.product, shape, matched.lanes)
+    parts = multiply_one(matched, shape)
     if parts is None:
         return None
     return with_body(matched.product.func, [statement(step) for step in parts.steps], scratch=parts.scratch)
@@ -90,14 +103,38 @@ class Parts:
     scratch: list[Buffer]
 
 
-def multiply_one(product: MatrixProduct, shape: GemvShape = _DEFAULT, count: int = LANES) -> Parts | None:
-    """The product's first row, with the epilogue, by registers of `count` words; None where the matrix is not packed in
-    a way that fits."""
-    matrix = product.matrix
-    blocks = blocks_of(matrix, product.k, count) if isinstance(matrix, PackedMatrix) else None
+def multiply_one(matched: ProductByRegisters, shape: GemvShape | None = None) -> Parts | None:
+    """The product's first row, with the epilogue, by registers, with the default where no shape is given; None where
+    the matrix is not packed in a way that fits."""
+    product, matrix = matched.product, matched.product.matrix
+    blocks = blocks_of(matrix, product.k, matched.lanes) if isinstance(matrix, PackedMatrix) else None
     if blocks is None or not isinstance(matrix, PackedMatrix):
         return None
-    return _build(product, matrix, blocks, shape)
+    shape = shape or _default(matched)
+    level = _byte_level(matched)
+    return _build(product, matrix, blocks, shape) if level is None else _of_bytes(product, matrix, blocks, shape, level)
+
+
+def _byte_level(matched: ProductByRegisters) -> ByteLevel | None:
+    """What multiplies the matrix as bytes; None where its integers become floats."""
+    product, level = matched.product, matched.bytes
+    blocks = blocks_of(product.matrix, product.k, matched.lanes)
+    if level is None or not has_byte_products(product.matrix, level, {block.lanes for block in blocks or ()}):
+        return None
+    return level
+
+
+def _default(matched: ProductByRegisters) -> GemvShape:
+    product = matched.product
+    many = product.k > _LONG and product.n % _DEFAULT_OF_LONG.rows == 0
+    return _DEFAULT_OF_LONG if many and _byte_level(matched) is not None else _DEFAULT
+
+
+def _fits(matched: ProductByRegisters, shape: GemvShape) -> bool:
+    """Whether rows divide, and nothing is chosen that makes no difference."""
+    if _byte_level(matched) is not None and shape.chains != _DEFAULT.chains:
+        return False
+    return bool(matched.product.n % shape.rows == 0)
 
 
 def blocks_of(matrix: PackedMatrix, k: int, count: int = LANES) -> list[Block] | None:
@@ -147,31 +184,64 @@ def _build(product: MatrixProduct, matrix: PackedMatrix, blocks: list[Block], sh
                     lambda value, place: store(start, value, place),
                 )
 
+    def totals(rows: list[Expression]) -> list[Expression]:
+        found = row_sums(matrix, blocks[0], rows, spread, start, shape)
+        for block in blocks[1:]:
+            others = row_sums(matrix, block, rows, spread, start, shape)
+            found = [total + other for total, other in zip(found, others, strict=True)]
+        return found
+
+    read = [spread[0 : product.k], start[0:words]]
+    return Parts(steps=[prepare, _multiply(product, matrix, shape, read, totals)], scratch=[spread, start])
+
+
+def _of_bytes(
+    product: MatrixProduct, matrix: PackedMatrix, blocks: list[Block], shape: GemvShape, level: ByteLevel
+) -> Parts:
+    words = product.k // matrix.per_word
+    digits = digits_for(words)
+    runs = [Run(first_word=block.first_word, times=block.count, width=block.lanes) for block in blocks]
+
+    def prepare() -> None:
+        with T.sblock("prepare"):
+            T.reads(product.x_at(0, slice(0, product.k)))
+            T.writes(*digits.regions)
+            split_x(digits, runs, int(matrix.offset), lambda k: product.x_at(0, k))
+
+    def totals(rows: list[Expression]) -> list[Expression]:
+        return row_totals(level, matrix, runs, rows, digits, shape.words_ahead)
+
+    return Parts(steps=[prepare, _multiply(product, matrix, shape, digits.regions, totals)], scratch=digits.buffers)
+
+
+def _multiply(
+    product: MatrixProduct,
+    matrix: PackedMatrix,
+    shape: GemvShape,
+    read: list[Any],
+    totals: Callable[[list[Expression]], list[Expression]],
+) -> Callable[[], None]:
+    """The step that multiplies all rows, whose sums are those of `totals`, with a vector that lies in `read`."""
+
     def multiply() -> None:
-        rows, groups = shape.rows, product.k // matrix.group
-        with loop(product.n // rows, parallel=product.n * product.k >= WORTH_THREADS) as number:
+        together, groups, words = shape.rows, product.k // matrix.group, product.k // matrix.per_word
+        with loop(product.n // together, parallel=product.n * product.k >= WORTH_THREADS) as number:
             with T.sblock("gemv"):
-                n = T.axis.spatial(product.n // rows, number)
-                first = n if rows == 1 else n * rows
-                read: Expression = n if rows == 1 else slice(first, first + rows)
-                T.reads(
-                    spread[0 : product.k], start[0:words], matrix.words[read, 0:words], matrix.scales[read, 0:groups]
-                )
-                T.writes(product.output[tuple(product.output_at(0, read))])
-                together = [first + row if row else first for row in range(rows)]
-                totals = row_sums(matrix, blocks[0], together, spread, start, shape)
-                for block in blocks[1:]:
-                    others = row_sums(matrix, block, together, spread, start, shape)
-                    totals = [total + other for total, other in zip(totals, others, strict=True)]
-                for place, total in zip(together, totals, strict=True):
+                n = T.axis.spatial(product.n // together, number)
+                first = n if together == 1 else n * together
+                at: Expression = n if together == 1 else slice(first, first + together)
+                T.reads(*read, matrix.words[at, 0:words], matrix.scales[at, 0:groups])
+                T.writes(product.output[tuple(product.output_at(0, at))])
+                rows = [first + row if row else first for row in range(together)]
+                for place, total in zip(rows, totals(rows), strict=True):
                     store(product.output, T.Cast(str(product.output.dtype), total), *product.output_at(0, place))
-            if product.epilogue is not None and rows == 1:
+            if product.epilogue is not None and together == 1:
                 T.add_to_parent(product.epilogue.at(0, number))
             elif product.epilogue is not None:
-                with loop(rows) as row:
-                    T.add_to_parent(product.epilogue.at(0, number * rows + row))
+                with loop(together) as row:
+                    T.add_to_parent(product.epilogue.at(0, number * together + row))
 
-    return Parts(steps=[prepare, multiply], scratch=[spread, start])
+    return multiply
 
 
 def spread_x(
@@ -277,9 +347,10 @@ def _scales(matrix: PackedMatrix, n: Expression, first_word: Expression, count: 
 schedule_gemv = ShapedRule(
     name="cpu.gemv",
     shape=GemvShape,
-    values={"rows": (1, 2, 4), "words_ahead": (0, 256, 512, 1024), "chains": (1, 2, 4)},
+    values={"rows": (1, 2, 4), "words_ahead": (0, 512, 1024, 2048, 4096), "chains": (1, 2, 4)},
     match=_match,
-    default=lambda _: _DEFAULT,
-    fits=lambda matched, shape: matched.product.n % shape.rows == 0,
+    default=_default,
+    fits=_fits,
     build=_schedule,
+    version=2,
 )

@@ -16,6 +16,7 @@ import tvm
 import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
+from mlcbuild.compiler.backends.cpu.kernels.digits import byte_level
 from mlcbuild.compiler.backends.cpu.kernels.gemv import Parts, multiply_one
 from mlcbuild.compiler.backends.cpu.kernels.matmul_columns import COLUMNS, multiply_columns
 from mlcbuild.compiler.backends.cpu.kernels.registers import MOST_LANES, ProductByRegisters, register_lanes
@@ -90,7 +91,8 @@ def _match(func: tirx.PrimFunc, target: tvm.target.Target) -> ProductByRegisters
     product = match_matrix_product(func)
     if product is None or product.k % LANES or not whole_words(product.matrix):
         return None
-    return ProductByRegisters(product=product, lanes=largest_divisor(product.k, register_lanes(target)))
+    count = largest_divisor(product.k, register_lanes(target))
+    return ProductByRegisters(product=product, lanes=count, bytes=byte_level(target))
 
 
 def whole_words(matrix: Buffer | PackedMatrix) -> bool:
@@ -108,7 +110,7 @@ def _groups(matrix: PackedMatrix, k: int) -> int:
 def _build(matched: ProductByRegisters, shape: MatmulShape) -> tirx.PrimFunc:
     product = matched.product
     several = _multiply_several(product, shape, matched.lanes)
-    one = None if isinstance(product.rows, int) else _one_of_several(product, matched.lanes)
+    one = None if isinstance(product.rows, int) else _one_of_several(matched)
     if one is None:
         return with_body(product.func, [statement(step) for step in several.steps], scratch=several.scratch)
 
@@ -124,12 +126,12 @@ def _build(matched: ProductByRegisters, shape: MatmulShape) -> tirx.PrimFunc:
     return with_body(product.func, [statement(choose)], scratch=[*one.scratch, *several.scratch])
 
 
-def _one_of_several(product: MatrixProduct, count: int) -> Parts | None:
+def _one_of_several(matched: ProductByRegisters) -> Parts | None:
     """The way of one row, where it differs from that of several: at run time there may be one."""
-    matrix = product.matrix
+    matrix = matched.product.matrix
     if isinstance(matrix, PackedMatrix):
-        return multiply_one(product, count=count)
-    return None if str(matrix.dtype) == "float32" else _multiply_several(dataclasses.replace(product, rows=1))
+        return multiply_one(matched)
+    return None if str(matrix.dtype) == "float32" else _multiply_several(dataclasses.replace(matched.product, rows=1))
 
 
 def _multiply_several(product: MatrixProduct, shape: MatmulShape = _DEFAULT, count: int = LANES) -> Parts:

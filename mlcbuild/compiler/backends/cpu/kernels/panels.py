@@ -17,6 +17,7 @@ import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 from tvm.target.codegen import target_has_features
 
+from mlcbuild.compiler.backends.cpu.kernels.digits import byte_level
 from mlcbuild.compiler.backends.cpu.kernels.gemv import multiply_one
 from mlcbuild.compiler.backends.cpu.kernels.matmul import convert_x
 from mlcbuild.compiler.backends.cpu.kernels.registers import MOST_LANES, ProductByRegisters, register_lanes
@@ -83,7 +84,7 @@ def _match(func: tirx.PrimFunc, target: tvm.target.Target) -> ProductByRegisters
         return None
     if product.k % matrix.group or product.n % count or not target_has_features("avx2", target):
         return None
-    return ProductByRegisters(product=product, lanes=count)
+    return ProductByRegisters(product=product, lanes=count, bytes=byte_level(target))
 
 
 def _default(matched: ProductByRegisters) -> PanelShape:
@@ -114,7 +115,7 @@ def _fits(matched: ProductByRegisters, shape: PanelShape) -> bool:
 def _build(matched: ProductByRegisters, shape: PanelShape) -> tirx.PrimFunc:
     product = matched.product
     several, scratch = _by_panels(product, _panels(matched, shape))
-    one = None if isinstance(product.rows, int) else multiply_one(product, count=matched.lanes)
+    one = None if isinstance(product.rows, int) else multiply_one(matched)
     if one is None:
         return with_body(product.func, [statement(several)], scratch=scratch)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import tvm
 from tvm.target.codegen import target_has_features
 
+from mlcbuild.compiler.backends.cpu.kernels.digits import ByteLevel
 from mlcbuild.compiler.kernels.building import LANES
 from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct
 
@@ -20,7 +21,9 @@ def register_lanes(target: tvm.target.Target) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class ProductByRegisters:
-    """A product that a rule has found, and how many of a row's floats or words a register takes at once."""
+    """A product that a rule has found, how many of a row's floats or words a register takes at once, and what the
+    target multiplies bytes with, if it does."""
 
     product: MatrixProduct
     lanes: int
+    bytes: ByteLevel | None = None
