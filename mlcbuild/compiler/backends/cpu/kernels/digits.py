@@ -13,11 +13,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import tvm
 import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
-from tvm.target.codegen import target_has_features
 
+from mlcbuild.compiler.backends.cpu.kernels.registers import ByteLevel, ByteProducts
 from mlcbuild.compiler.kernels.building import Buffer, Expression, float32, lanes, loop, prefetch, splat, store
 from mlcbuild.compiler.kernels.matmul_pattern import PackedMatrix
 
@@ -26,41 +25,6 @@ _PER_WORD = 8
 _DIGITS = 3
 _ROWS = 2 * _DIGITS  # a word's digits of numbers at even places, then at odd ones, from the lowest digits on
 _NIBBLES = 0x0F0F0F0F
-
-
-@dataclass(frozen=True, kw_only=True)
-class ByteProducts:
-    """LLVM's names of what multiplies the bytes of so many words: to sums of two products in 16 bits and sums of two of
-    these; or of four at once, added to sums in 32 bits."""
-
-    pairs: str
-    pairs_of_pairs: str
-    fours: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ByteLevel:
-    """What a target multiplies bytes with, by the number of words in a register."""
-
-    products: dict[int, ByteProducts]
-
-
-_NARROW = {
-    4: ByteProducts(pairs="llvm.x86.ssse3.pmadd.ub.sw.128", pairs_of_pairs="llvm.x86.sse2.pmadd.wd"),
-    8: ByteProducts(pairs="llvm.x86.avx2.pmadd.ub.sw", pairs_of_pairs="llvm.x86.avx2.pmadd.wd"),
-}
-_WIDE = {"pairs": "llvm.x86.avx512.pmaddubs.w.512", "pairs_of_pairs": "llvm.x86.avx512.pmaddw.d.512"}
-
-
-def byte_level(target: tvm.target.Target) -> ByteLevel | None:
-    """None where the target multiplies no bytes by registers of eight words."""
-    if not target_has_features("avx2", target):
-        return None
-    if target_has_features("avx512vnni", target):
-        return ByteLevel(products={**_NARROW, 16: ByteProducts(**_WIDE, fours="llvm.x86.avx512.vpdpbusd.512")})
-    if target_has_features("avx512bw", target):
-        return ByteLevel(products={**_NARROW, 16: ByteProducts(**_WIDE)})
-    return ByteLevel(products=_NARROW)
 
 
 def has_byte_products(matrix: PackedMatrix, level: ByteLevel, sizes: Collection[int]) -> bool:

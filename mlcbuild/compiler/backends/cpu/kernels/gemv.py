@@ -19,15 +19,13 @@ import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
 from mlcbuild.compiler.backends.cpu.kernels.digits import (
-    ByteLevel,
     Run,
-    byte_level,
     digits_for,
     has_byte_products,
     row_totals,
     split_x,
 )
-from mlcbuild.compiler.backends.cpu.kernels.registers import ProductByRegisters, register_lanes
+from mlcbuild.compiler.backends.cpu.kernels.registers import ByteLevel, ProductByRegisters, byte_level, register_lanes
 from mlcbuild.compiler.kernels.building import (
     LANES,
     WORTH_THREADS,

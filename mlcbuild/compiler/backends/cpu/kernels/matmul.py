@@ -16,10 +16,14 @@ import tvm
 import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
-from mlcbuild.compiler.backends.cpu.kernels.digits import byte_level
 from mlcbuild.compiler.backends.cpu.kernels.gemv import Parts, multiply_one
 from mlcbuild.compiler.backends.cpu.kernels.matmul_columns import COLUMNS, multiply_columns
-from mlcbuild.compiler.backends.cpu.kernels.registers import MOST_LANES, ProductByRegisters, register_lanes
+from mlcbuild.compiler.backends.cpu.kernels.registers import (
+    MOST_LANES,
+    ProductByRegisters,
+    byte_level,
+    register_lanes,
+)
 from mlcbuild.compiler.kernels.building import (
     LANES,
     WORTH_THREADS,

@@ -17,10 +17,14 @@ import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 from tvm.target.codegen import target_has_features
 
-from mlcbuild.compiler.backends.cpu.kernels.digits import byte_level
 from mlcbuild.compiler.backends.cpu.kernels.gemv import multiply_one
 from mlcbuild.compiler.backends.cpu.kernels.matmul import convert_x
-from mlcbuild.compiler.backends.cpu.kernels.registers import MOST_LANES, ProductByRegisters, register_lanes
+from mlcbuild.compiler.backends.cpu.kernels.registers import (
+    MOST_LANES,
+    ProductByRegisters,
+    byte_level,
+    register_lanes,
+)
 from mlcbuild.compiler.kernels.building import (
     WORTH_THREADS,
     Buffer,
