@@ -68,7 +68,8 @@ def paged_decode(
         seen = KeyRange(begin=T.int32(0), end=cache.length(), most=cache.most())
         seen = seen.within(window, **positions).of_layer(rules, scale, **positions)
         begins = tirx.And(key_positions[sequence] == 0, cache.length() > 0)
-        attend_heads(query, head, key_heads, seen, cache.keys(head), rotation, rules=rules, begins=begins)
+        keys, ahead = cache.keys(head), rotation is None
+        attend_heads(query, head, key_heads, seen, keys, rotation, rules=rules, begins=begins, asks_ahead=ahead)
 
     def rotate_and_attend() -> None:
         with loop(queries.shape[0]) as sequence:

@@ -23,6 +23,7 @@ from mlcbuild.compiler.kernels.building import (
     horizontal_sum,
     lanes,
     loop,
+    prefetch,
     splat,
     store,
 )
@@ -32,6 +33,8 @@ from mlcbuild.compiler.models.architecture.attention_rules import AttentionRules
 _SUMS = 8  # vectors of the result that are summed at once, one register each
 HEADS_AT_ONCE = 4
 NO_SCORE = -5e4  # TVM's score of a key that is not seen
+_KEYS_AHEAD = 16  # so early is asked for a key and its value, as pages do not follow each other in memory
+_LINE = 64  # bytes that are read together
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,9 +96,11 @@ def attend_heads(
     *,
     rules: AttentionRules,
     begins: Expression,
+    asks_ahead: bool = False,
 ) -> None:
     """All query heads that share the key-value head `head`. `begins` says whether the text's first key is among the
-    keys: of the ranges of keys whose results are merged, that one has the scores of no key."""
+    keys: of the ranges of keys whose results are merged, that one has the scores of no key. With `asks_ahead`, keys and
+    values are asked for before they are needed."""
     given = query.heads // key_heads
     group = given - 1 if rules.sinks else given
     at_once = next(count for count in range(HEADS_AT_ONCE, 0, -1) if group % count == 0)
@@ -131,6 +136,8 @@ def attend_heads(
                 for d, vector in enumerate(vectors):
                     store(scaled, vector * factor, number, lanes(d * query.lanes, query.lanes))
             with loop(count) as key:
+                if asks_ahead:
+                    _ask(query, keys, tirx.min(first_key + key + _KEYS_AHEAD, first_key + count - 1))
                 row, _ = keys(first_key + key)
                 vectors = query.vectors(row)
                 if rotation is not None:
@@ -150,6 +157,14 @@ def attend_heads(
                 _cap(scores, largest, number, count, padded, rules.soft_cap)
             sink = query.sink(head * given + group, part * at_once + number, begins) if rules.sinks else None
             _weigh(query, first + number, number, scores, largest, number_of, count, padded, keys, sink)
+
+
+def _ask(query: Query, keys: Keys, number: Expression) -> None:
+    """Asks for the memory of a key, and of its value."""
+    element = 4 if str(query.queries.dtype) == "float32" else 2
+    for row, size in zip(keys(number), (query.head_dim, query.value_dim), strict=True):
+        for d in range(0, size, _LINE // element):
+            prefetch(row(d))
 
 
 def capped(x: Expression, cap: float, count: int) -> Expression:
