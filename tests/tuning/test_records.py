@@ -104,8 +104,8 @@ def test_records_beside_another_default_or_at_other_sizes_choose_nothing_and_hid
 
 def test_ratios_of_two_rules_are_not_compared() -> None:
     """Each is beside another default, and ScheduleKernel ignores what is chosen of another rule than the kernel's."""
-    one, other = record(rule="cpu.gemv", seconds=0.8), record(rule="cpu.panels", seconds=0.7)
-    assert choices([one])[KERNEL].rule == "cpu.gemv"
+    one, other = record(rule="cpu.gemv:2", seconds=0.8), record(rule="cpu.panels", seconds=0.7)
+    assert choices([one])[KERNEL].rule == "cpu.gemv:2"
     assert choices([one, other]) == {}
     old = record(rule="cpu.matmul", seconds=0.7)
     assert choices([one, old]) == choices([one]), "packed matrices were its own before cpu.panels was there"
