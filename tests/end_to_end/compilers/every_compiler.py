@@ -10,7 +10,8 @@ from typing import Any
 from tests.end_to_end.compilers.compiler_world import HERE_LEVEL, MODELS, CompilerWorld
 
 COMPILERS = ("onnxruntime", "openvino", "iree", "tvm", "metaschedule", "torch", "aoti", "executorch", "xla")
-_LOCKS = {"metaschedule": "tvm", "aoti": "torch", "xla": "jax"}  # those that are called by another name
+# The environments of those that are called by another name.
+_LOCKS = {"metaschedule": ("tvm",), "aoti": ("torch",), "xla": ("jax",), "iree-of-stablehlo": ("jax", "iree")}
 _LEVEL = HERE_LEVEL if HERE_LEVEL in ("x86-64-v3", "x86-64-v4") else "x86-64-v2"
 
 
@@ -20,7 +21,8 @@ def every_compiler_world(folder: Path, *compilers: str, trials: int = 4) -> Comp
     The models are those of checks/write.py: as ONNX, torch_models.py and jax_models.py, all with the same weights. A
     compiler that is not among `COMPILERS` has its environment alone.
     """
-    world = CompilerWorld(folder, *dict.fromkeys(_LOCKS.get(each, each) for each in compilers if each != "onnxruntime"))
+    locks = [lock for each in compilers for lock in _LOCKS.get(each, (each,)) if lock != "onnxruntime"]
+    world = CompilerWorld(folder, *dict.fromkeys(locks))
     world.table("onnx_model", "mlp", source=":mlp-source", environment=":onnxruntime", sizes={"batch": 8})
     for model in MODELS:
         for compiler in (each for each in compilers if each in _ADDED):
@@ -87,7 +89,7 @@ def _executorch(world: CompilerWorld, model: str, _trials: int) -> None:
     world.table("executorch_program", f"{model}-executorch", program=f":{model}-exported", environment=environment)
 
 
-def _xla(world: CompilerWorld, model: str, _trials: int) -> None:
+def _stablehlo(world: CompilerWorld, model: str) -> None:
     world.table(
         "stablehlo_module",
         f"{model}-stablehlo",
@@ -96,7 +98,17 @@ def _xla(world: CompilerWorld, model: str, _trials: int) -> None:
         weights=f":{model}-source",
         environment=":jax",
     )
+
+
+def _xla(world: CompilerWorld, model: str, _trials: int) -> None:
+    _stablehlo(world, model)
     world.table("xla_executable", f"{model}-xla", model=f":{model}-stablehlo", environment=":jax")
+
+
+def _iree_of_stablehlo(world: CompilerWorld, model: str, _trials: int) -> None:
+    _stablehlo(world, model)
+    common = {"environment": ":iree", "cpu": HERE_LEVEL}
+    world.table("iree_module", f"{model}-iree-of-stablehlo", model=f":{model}-stablehlo", **common)
 
 
 _ADDED = {
@@ -109,4 +121,5 @@ _ADDED = {
     "aoti": _aoti,
     "executorch": _executorch,
     "xla": _xla,
+    "iree-of-stablehlo": _iree_of_stablehlo,
 }

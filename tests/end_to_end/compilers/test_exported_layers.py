@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file, save_file
 
 from tests.compiler.exported_layers import (
@@ -119,6 +121,37 @@ def test_one_file_by_three_compilers_computes_what_transformers_does(
     assert done.code == 0, done.err
     errors = {name: world.error(name) for name in names}
     assert {name: error for name, error in errors.items() if error > BOUND} == {}
+
+
+def test_a_comparison_gives_a_layer_positions_behind_its_cache(world: LayerWorld) -> None:
+    """At the position 0 nothing of the cache is looked at, and a compiler that reads it wrong computes the same."""
+    world.table("layer_cases", "llama-inputs", model=":llama-onnx", environment=":onnxruntime")
+    done = world.build("//:llama-inputs")
+    assert done.code == 0, done.err
+    (folder,) = (each for each in world.output("llama-inputs/cases").iterdir() if each.is_dir())
+    hidden, positions, keys, values = (np.load(folder / f"in-{number}.npy") for number in range(4))
+    begin = int(positions[0])
+    assert positions.tolist() == list(range(begin, begin + TOKENS))
+    assert PLACES // 2 < begin < PLACES, "some of its places are not looked at"
+
+    def computed(keys: Array, values: Array) -> Array:
+        scope: dict[str, Any] = {}
+        exec((world.root.parent / "llama-exported/layer_torch.py").read_text(), scope)
+        module, _ = scope["model"]()
+        weights = load_file(world.root.parent / "llama-exported/weights.safetensors")
+        module.load_state_dict({name: torch.from_numpy(value) for name, value in weights.items()})
+        with torch.no_grad():
+            output: Array = module(*map(torch.from_numpy, (hidden, positions, keys, values)))[0].numpy()
+        return output
+
+    expected = np.load(folder / "out-0.npy")
+    assert np.abs(computed(keys, values) - expected).max() < 1e-4
+    for place in (1, begin - 1):
+        for number, changed in enumerate((keys, values)):
+            other = changed.copy()
+            other[:, :, place] += 2
+            given = (other, values) if number == 0 else (keys, other)
+            assert np.abs(computed(*given) - expected).max() > 1e-3, f"place {place}"
 
 
 def test_other_weights_export_nothing_again(world: LayerWorld) -> None:

@@ -123,6 +123,16 @@ ROWS = (
         version_run={"model", "built"},
         level_run={"built"},
     ),
+    Row(
+        compiler="iree-of-stablehlo",
+        lock="iree",
+        model="mlp-stablehlo",
+        edit=ARGUMENTS,
+        flag={"cpu": OTHER_LEVEL},
+        weights_run={"source", "model"},
+        edit_run={"model", "built"},
+        version_run={"built"},
+    ),
 )
 IN_CI = ("onnxruntime",)
 LICENSE = "License-Expression: Apache-2.0\n"

@@ -1,8 +1,11 @@
 """`layer_error`: how far an exported layer, as a compiler has built it, is from what transformers computes."""
 
+from dataclasses import replace
+
 from mlcbuild.engine.action import CachePolicy
 from mlcbuild.rules.compiled_models import CompiledModelInfo
 from mlcbuild.rules.environments import ENVIRONMENT, EnvironmentInfo, environment_stage
+from mlcbuild.rules.onnx_model import OnnxInfo
 from mlcbuild.rules.providers import FilesInfo
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
@@ -62,6 +65,29 @@ def label(name: str, *, files: bool = False, provides: tuple[str, ...] = ()) -> 
     )
 
 
+def cases(context: RuleContext) -> Providers:
+    """What a comparison of a layer as ONNX is measured with."""
+    made = environment_stage(
+        context,
+        "ReferenceOutputs",
+        "mlcbuild.compiler.environments.programs.reference_onnx:run",
+        environment=context.required("environment", EnvironmentInfo),
+        inputs={"model": context.required("model", OnnxInfo).model},
+        outputs={"cases": "cases/"},
+        parameters={"dimension": "", "sizes": [], "seed": 0},
+    )
+    return (FilesInfo(files=(("cases/", made.output("out/cases/")),)),)
+
+
+LAYER_CASES = Rule(
+    schema=RuleSchema(
+        name="layer_cases",
+        doc="Inputs.",
+        attributes=(label("model", provides=("onnx",)), replace(ENVIRONMENT, doc="With onnx.")),
+        provides=("files",),
+    ),
+    implementation=cases,
+)
 LAYER_ERROR = Rule(
     schema=RuleSchema(
         name="layer_error",
