@@ -11,6 +11,8 @@ from mlcbuild.rules.rule import Providers, Rule, RuleContext
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
 
 _RECORDS = "records.json"
+# What hangs is stopped after many times what a search takes.
+_START_SECONDS, _SECONDS_A_TRIAL = 600.0, 30.0
 
 
 def implement(context: RuleContext) -> Providers:
@@ -31,7 +33,10 @@ def implement(context: RuleContext) -> Providers:
         toolchains=("machine:here",),
         # It is true of the machine that it was measured on.
         cache=CachePolicy.LOCAL,
-        requirements=ExecutionRequirements(cpus=MORE_CPUS_THAN_ANY),
+        requirements=ExecutionRequirements(
+            cpus=MORE_CPUS_THAN_ANY,
+            timeout_seconds=_START_SECONDS + _SECONDS_A_TRIAL * target.integer("trials"),
+        ),
     )
     return (FilesInfo(files=((_RECORDS, found.output(f"out/{_RECORDS}")),)),)
 

@@ -90,6 +90,7 @@ def test_a_search_is_measured_alone_on_one_machine_and_its_records_are_an_input(
     assert search.cache is CachePolicy.LOCAL
     assert search.toolchains == ("machine:here", "python")
     assert search.requirements.cpus > 1000
+    assert search.requirements.timeout_seconds == 600 + 7 * 30
     assert isinstance(search.command, StageCall)
     target = {"kind": "llvm", "mtriple": "x86_64-unknown-linux-gnu", "mcpu": "x86-64-v3"}
     wanted = {"target": {**target, "num-cores": 1}, "trials": 7, "seed": 0}
