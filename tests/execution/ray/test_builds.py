@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 import shutil
@@ -12,6 +13,7 @@ import pytest
 
 import mlcbuild
 from mlcbuild.cache.digest import DigestFunction
+from mlcbuild.engine.action import MORE_CPUS_THAN_ANY
 from tests.end_to_end.world import World, command
 from tests.execution.ray.cluster_world import RayCluster
 from tests.execution.ray.conftest import ClusterWorld, HttpRemote
@@ -159,6 +161,20 @@ def test_what_stays_on_a_machine_runs_here_and_what_needs_it_on_the_cluster(
     counts = json.loads(report.read_text())["actions"]
     assert (counts["executed_local"], counts["executed_ray"]) == (2, 1)
     assert world.output("both/out").read_text() == "here\nagain\n"
+
+
+def test_what_runs_alone_gets_a_whole_node_one_at_a_time(world: ClusterWorld) -> None:
+    """As measurements do."""
+    script = "date +%s.%N > $1; sleep 0.5; date +%s.%N >> $1"
+    alone = f"requirements = {{ cpus = {MORE_CPUS_THAN_ANY} }}"
+    names = ("one", "two", "three")
+    world.commands(*(command(name, script, more=alone) for name in names))
+    done = world.process("build", "--jobs", "4", ":all")
+    assert done.code == 0, done.err
+    times = sorted(
+        tuple(float(line) for line in world.output(f"{name}/out").read_text().splitlines()) for name in names
+    )
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(times))
 
 
 def test_with_auto_short_actions_stay_here_and_long_ones_go(world: ClusterWorld) -> None:
