@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from mlcbuild.cli.exit_codes import ExitCode
+from mlcbuild.cli.main import main
 from tests.end_to_end.compilers.compiler_world import BOUND, CompilerWorld, ran
 from tests.end_to_end.world import PROJECT
 
@@ -22,6 +24,17 @@ def test_the_page_shows_the_rule_as_it_is() -> None:
     shown = shown.partition("    …\n")[0]
     assert shown.startswith("def implement(")
     assert shown in (EXAMPLE / "tiny/tinygrad_library.py").read_text(encoding="utf-8")
+
+
+def test_the_example_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Somebody who clones the repository can build it as it stands: nothing has to be put beside it."""
+    ignored = shutil.ignore_patterns("mlcbuild-out", ".mlcbuild")
+    monkeypatch.chdir(shutil.copytree(EXAMPLE, tmp_path / "example", ignore=ignored))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert main(["build", "--dry-run", "//..."]) == ExitCode.WOULD_RUN
+    assert "//:my-mlp" in capsys.readouterr().out
 
 
 @pytest.fixture
