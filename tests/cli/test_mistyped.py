@@ -103,6 +103,7 @@ def test_a_misspelt_command_of_tune_is_no_target(capsys: Capture, word: str, mea
         (["BUILD.toml"], "BUILD.toml is no library\n  the file of a library ends in .so: lib.so of a package\n"),
         (["models:x"], "models:x is not there\n"),
         (["//:v3", "--batch", "0"], "--batch 0: each number is at least 1\n  for example --batch 1,8\n"),
+        (["//:v3", "--svg", "nowhere/x.svg"], "--svg: there is no directory nowhere\n"),
         (["//:v3", "--batch", "x"], "--batch x: not a list of numbers\n"),
     ],
 )

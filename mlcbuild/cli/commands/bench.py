@@ -86,7 +86,10 @@ def bench(
     from mlcbuild.cli.bench.subject import is_label, subject_of_path, subjects_of_labels
     from mlcbuild.cli.build.request import BuildRequest
     from mlcbuild.cli.exit_codes import ExitCode
+    from mlcbuild.errors import UsageError
 
+    if svg is not None and not svg.absolute().parent.is_dir():
+        raise UsageError(f"--svg: there is no directory {svg.parent}")  # told before minutes of measuring
     given = BenchOptions(
         batches=numbers(batch, option="--batch"),
         prompts=numbers(prompt, option="--prompt"),
