@@ -85,8 +85,13 @@ class PlatformInfo(Provider):
 
     @property
     def run_requirements(self) -> ExecutionRequirements:
-        """What it takes to run a library, for measurements."""
+        """What it takes to run a library."""
         return ExecutionRequirements()
+
+    @property
+    def unlike_devices(self) -> str:
+        """Why the devices that a library runs on may compute other roundings than each other; "" where they do not."""
+        return ""
 
     def compile_kernel(
         self,

@@ -138,7 +138,7 @@ def prepare_observing(
     assert model.tokenizer is not None  # a model with weights has a source, and a source has a tokenizer
     configured = configure(context, model, quantization=OBSERVED_SCHEME, platform=text.platform, part=_PART)
     library, observation = _observing_library(context, model, configured, text.platform)
-    requirements = replace(text.requirements, execution_hints=(("threads", text.requirements.cpus),))
+    requirements = _to_observe(text)
     sampling = context.stage(
         "SampleTexts",
         "mlcbuild.compiler.stages.sample_texts:run",
@@ -161,6 +161,17 @@ def prepare_observing(
         ),
     )
     return Observing(sampling=sampling, library=library, observation=observation, requirements=requirements)
+
+
+def _to_observe(text: CalibrationTextInfo) -> ExecutionRequirements:
+    """What the text asks for, and the device of its platform. A text may ask for a part of one that it shares."""
+    said, needed = text.requirements, text.platform.run_requirements
+    return replace(
+        said,
+        gpus=said.gpus or needed.gpus,
+        labels=tuple(sorted({**dict(needed.labels), **dict(said.labels)}.items())),
+        execution_hints=(("threads", said.cpus),),
+    )
 
 
 def observe_model(
@@ -198,7 +209,8 @@ def _observing_library(
         plugins={"models": model_plugins(), "scheme": schemes.plugin(OBSERVED_SCHEME)},
         toolchains=("tvm",),
     )
-    compiled = compile_module(context, export, model, configured, platform, optimization=LEVELS["O2"], part=_PART)
+    # No step is repeated as it is: functions are given the weights of one layer after the other.
+    compiled = compile_module(context, export, model, configured, platform, optimization=LEVELS["O1"], part=_PART)
     return compiled.library, export.output("out/observation.json")
 
 

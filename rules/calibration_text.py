@@ -19,13 +19,20 @@ def implement(context: RuleContext) -> Providers:
         context.report(
             f"{target.integer('samples')} samples do not fill {target.integer('shards')} shards", attribute="shards"
         )
+    platform = context.required("observed_on", PlatformInfo)
+    if platform.unlike_devices:
+        context.report(
+            f"statistics of {target.label_of('observed_on')} would depend on the machine: {platform.unlike_devices}",
+            attribute="observed_on",
+            advice=("name a platform of one architecture",),
+        )
     info = CalibrationTextInfo(
         texts=FilesInfo(files=tuple(_texts(context))),
         samples=target.integer("samples"),
         tokens=target.integer("tokens"),
         seed=target.integer("seed"),
         shards=target.integer("shards"),
-        platform=context.required("observed_on", PlatformInfo),
+        platform=platform,
         requirements=requirements_of(target),
     )
     return (info,)
@@ -91,7 +98,8 @@ CALIBRATION_TEXT = Rule(
                 provides=(PlatformInfo.name,),
                 default=Label("@platforms//", "x86-64-v3"),
                 doc="What the model is observed on, whatever its packages are for: the machine that observes must be "
-                "such a platform. Statistics of two platforms differ by roundings.",
+                "such a platform, and has its device, if it is a device's. It names one architecture. Statistics of "
+                "two platforms differ by roundings.",
             ),
             REQUIREMENTS,
         ),

@@ -69,9 +69,15 @@ class CudaPlatform(PlatformInfo):
 
     @property
     def run_requirements(self) -> ExecutionRequirements:
-        """A GPU of the library's architecture; where it has several, whoever has a GPU may be asked."""
-        labels = (("arch", self.architectures[0]),) if len(self.architectures) == 1 else ()
+        """A GPU of the library's architecture, by the name that machines say of theirs, which have no letter behind the
+        number; where it has several, whoever has a GPU may be asked."""
+        labels = (("arch", f"sm_{number(self.architectures[0])}"),) if len(self.architectures) == 1 else ()
         return ExecutionRequirements(gpus=1, labels=labels)
+
+    @property
+    def unlike_devices(self) -> str:
+        """Each architecture has machine code of its own."""
+        return f"it is for GPUs of {' and '.join(self.architectures)}" if len(self.architectures) > 1 else ""
 
     def compile_kernel(
         self,

@@ -26,9 +26,16 @@ from tests.compiler.tiny_models import Array
 
 
 def observed_model(
-    config: Mapping[str, Any], tensors: Mapping[str, Array], directory: Path, *, kernel_store: Path | None = None
+    config: Mapping[str, Any],
+    tensors: Mapping[str, Array],
+    directory: Path,
+    *,
+    target: Mapping[str, object] = CPU_TARGET,
+    kernel_store: Path | None = None,
+    architectures: Sequence[str] | None = None,
 ) -> Path:
-    """Compile a model to be observed, and import its weights, into a folder for `statistics_of`."""
+    """Compile a model to be observed, and import its weights, into a folder for `statistics_of`. `architectures` are
+    those of `compile_library`."""
     directory.mkdir(parents=True, exist_ok=True)
     at = directory.joinpath
     write_resolved(directory, config)
@@ -48,7 +55,7 @@ def observed_model(
         scheme=schemes.scheme("q0f32"),
     )
     write_configured(directory, "q0f32")
-    target = dict(CPU_TARGET)
+    given = dict(target)
     phase0.run(
         module=at("export.json"),
         metadata=at("metadata.export.json"),
@@ -56,16 +63,16 @@ def observed_model(
         module_out=at("phase0.json"),
         metadata_out=at("metadata.phase0.json"),
         backend=backend_passes(target, 0),
-        target=target,
+        target=given,
     )
     for number, stage in enumerate((phase1.run, phase2.run, phase3.run), start=1):
         stage(
             module=at(f"phase{number - 1}.json"),
             module_out=at(f"phase{number}.json"),
             backend=backend_passes(target, number),
-            target=target,
+            target=given,
         )
-    finish_library(target, directory, kernel_store=kernel_store)
+    finish_library(target, directory, opt="O1", kernel_store=kernel_store, architectures=architectures)
     return directory
 
 

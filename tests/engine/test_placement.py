@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from mlcbuild.cli.build.executors import BoundExecutor
+from mlcbuild.cli.build.executors import BoundExecutor, OnlyExecutor
 from mlcbuild.engine.action import Action, CachePolicy, ExecutionRequirements, ToolCall
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, Executor
 from mlcbuild.engine.placement import NoExecutor, is_bound_to_this_machine, place
@@ -87,6 +87,18 @@ def test_beside_a_cluster_this_machine_takes_what_is_bound_to_it_and_nothing_els
         candidates: list[Executor] = [CLUSTER, here]
         chosen = place(wanted, candidates, {}, run_seconds=0.001)
         assert chosen.name == ("local" if cache in (CachePolicy.LOCAL, CachePolicy.REMADE) else "ray")
+
+
+def test_without_a_cluster_the_reason_names_one() -> None:
+    here = OnlyExecutor(name="local", slots=2, make=lambda: LOCAL)
+    here.start(lambda _outcome: None)
+    elsewhere = "a node of a Ray cluster may have that: --executor=auto --ray-address=HOST:PORT"
+    lacking = "needs 1 GPUs (it has 0)"
+    for cache in CachePolicy:
+        wanted = action(cache=cache, requirements=ExecutionRequirements(gpus=1))
+        bound = is_bound_to_this_machine(wanted)
+        assert here.unmet_requirement(wanted).splitlines() == ([lacking] if bound else [lacking, f"  {elsewhere}"])
+    assert here.unmet_requirement(action()) == ""
 
 
 def test_requirements_choose_however_small_the_work() -> None:

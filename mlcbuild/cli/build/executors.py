@@ -23,6 +23,7 @@ _FAILED_SANDBOXES = "failed"
 _OTHER_SCRATCH = "of the second of two runs"
 # A task's round trip takes a few milliseconds and moving its files longer, so shorter actions are not sent away.
 _TRIP_SECONDS = 0.01
+_ELSEWHERE = "a node of a Ray cluster may have that: --executor=auto --ray-address=HOST:PORT"
 
 
 class BoundExecutor(LateExecutor):
@@ -32,6 +33,16 @@ class BoundExecutor(LateExecutor):
         if not is_bound_to_this_machine(action):
             return "actions run on Ray (--executor=ray)"
         return super().unmet_requirement(action)
+
+
+class OnlyExecutor(LateExecutor):
+    """The local executor of a build without a cluster, which says who else may have what this machine lacks."""
+
+    def unmet_requirement(self, action: Action) -> str:
+        reason = super().unmet_requirement(action)
+        if not reason or is_bound_to_this_machine(action):
+            return reason
+        return f"{reason}\n  {_ELSEWHERE}"
 
 
 def local_executor(

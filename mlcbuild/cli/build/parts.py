@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cache.disk import DiskStore, default_root
 from mlcbuild.cache.file_digests import FileDigests
-from mlcbuild.cli.build.executors import BoundExecutor, local_executor, ray_executor
+from mlcbuild.cli.build.executors import BoundExecutor, OnlyExecutor, local_executor, ray_executor
 from mlcbuild.cli.build.late_executor import LateExecutor
 from mlcbuild.cli.build.targets import check_toolchains, toolchains_of
 from mlcbuild.cli.settings.execution import AUTO, ResolvedExecution
@@ -89,7 +89,8 @@ def build_parts(
         uses_ray = (
             execution.uses_ray and not check_determinism
         )  # which needs the two environments of the local executor
-        local = (BoundExecutor if uses_ray and execution.executor != AUTO else LateExecutor)(
+        here = OnlyExecutor if not uses_ray else LateExecutor if execution.executor == AUTO else BoundExecutor
+        local = here(
             name=_LOCAL,
             slots=jobs or cores,
             make=lambda: local_executor(
