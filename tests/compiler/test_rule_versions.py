@@ -71,7 +71,7 @@ PINNED: dict[str, object] = {
             ((64, 4, 1), (64, 4, 1), (128, 4, 1)),
         ],
     ),
-    "cuda.paged_decode": (2, 396, 32, 64),
+    "cuda.paged_decode:2": (2, 396, 32, 64, 256),
 }
 
 # Who schedules what. A kernel that another rule takes over leaves records behind, which say nothing of that rule.
