@@ -229,7 +229,7 @@ def test_what_measurements_choose_has_the_numbers_of_the_default(tmp_path: Path)
     found = []
     for chosen in (None, {"warps": 4, "blocks": 132, "tokens": 32, "alone": 256, "short": 256}, shapes[-1]):
         scheduled = apply_rules(
-            kernel, _TARGET, SCHEDULING.rules, ChosenShape(rule=rule.name, shape=chosen) if chosen else None
+            kernel, _TARGET, SCHEDULING.rules, ChosenShape(rule=rule.word, shape=chosen) if chosen else None
         )
         assert (scheduled is kernel) is (chosen is None)
         found.append(run_cuda(scheduled, tensors, tmp_path, *scalars)[7:])
