@@ -22,7 +22,7 @@ from tvm import tirx
 
 from mlcbuild.compiler.backends.cuda import architectures, dependent_launch
 from mlcbuild.compiler.backends.cuda.kernels import instructions as gpu
-from mlcbuild.compiler.backends.cuda.kernels import l2_prefetch, results
+from mlcbuild.compiler.backends.cuda.kernels import l2_prefetch, operands, results
 from mlcbuild.compiler.kernels.building import Buffer, Expression, replace_body, statement, store
 from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct, PackedMatrix, match_matrix_product
 from mlcbuild.compiler.kernels.shapes import ShapedRule
@@ -62,7 +62,12 @@ def _match(func: tirx.PrimFunc, target: tvm.target.Target) -> _Matched | None:
     element-wise blocks after it, for an architecture whose tensor cores multiply 16 × 8 × 16 halves."""
     product = match_matrix_product(func, gated=True)
     architecture = str(target.attrs["arch"])
-    if product is None or product.rows != 1 or not fits(product) or not architectures.has_mma_m16n8k16(architecture):
+    if (
+        product is None
+        or product.rows != 1
+        or not operands.fits_one_vector(product)
+        or not architectures.has_mma_m16n8k16(architecture)
+    ):
         return None
     return _Matched(product=product, early=dependent_launch.begins_early(architecture))
 
@@ -70,20 +75,6 @@ def _match(func: tirx.PrimFunc, target: tvm.target.Target) -> _Matched | None:
 def _build(matched: _Matched, shape: GemvShape) -> tirx.PrimFunc:
     product = matched.product
     return replace_body(product.func, statement(lambda: multiply_one(product, shape, early=matched.early)))
-
-
-def fits(product: MatrixProduct) -> bool:
-    """Whether the matrix is packed as this schedule wants it."""
-    matrix = product.matrix
-    return (
-        isinstance(matrix, PackedMatrix)
-        and (matrix.bits, matrix.per_word, matrix.group) == (4, 8, GROUP)
-        and not matrix.by_columns
-        and matrix.offset == int(matrix.offset)
-        and str(matrix.scales.dtype) == str(product.x.dtype) == "float16"
-        # Scales are read in pairs.
-        and product.k % (2 * GROUP) == 0
-    )
 
 
 def shape_for(product: MatrixProduct) -> GemvShape:

@@ -105,7 +105,7 @@ def _ways(matched: _Matched, shape: ProductShape) -> list[_Way]:
         )
         for vectors in few_vectors.SIZES
     ]
-    if gemv.fits(product):
+    if operands.fits_one_vector(product):
         ways.insert(0, _Way(most=1, body=lambda: gemv.multiply_one(product, gemv.shape_for(product), early=early)))
     if not matched.has_tiles:
         return [*ways, _Way(most=None, body=lambda: many_vectors.multiply_many(product))]

@@ -39,6 +39,20 @@ def fits(product: MatrixProduct) -> bool:
     )
 
 
+def fits_one_vector(product: MatrixProduct) -> bool:
+    """Whether the matrix is packed as the product of one vector wants it (`gemv`)."""
+    matrix = product.matrix
+    return (
+        isinstance(matrix, PackedMatrix)
+        and (matrix.bits, matrix.per_word, matrix.group) == (4, 8, WIDTH)
+        and not matrix.by_columns
+        and matrix.offset == int(matrix.offset)
+        and str(matrix.scales.dtype) == str(product.x.dtype) == "float16"
+        # Scales are read in pairs.
+        and product.k % (2 * WIDTH) == 0
+    )
+
+
 def steps(product: MatrixProduct) -> int:
     """Steps along a row; the last may have less than four groups."""
     return -(-product.k // STEP)

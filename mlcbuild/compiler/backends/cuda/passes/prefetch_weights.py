@@ -11,7 +11,7 @@ import tvm
 from tvm import relax, tirx
 
 from mlcbuild.compiler.backends.cuda import dependent_launch
-from mlcbuild.compiler.backends.cuda.kernels import gemv, l2_prefetch
+from mlcbuild.compiler.backends.cuda.kernels import l2_prefetch, operands
 from mlcbuild.compiler.backends.cuda.kernels.l2_prefetch import Following
 from mlcbuild.compiler.kernels.matmul_pattern import match_matrix_product
 from mlcbuild.compiler.passes.rewriting import callee, finish, rewrite_dataflow
@@ -61,7 +61,11 @@ class _Kernels:
 def _matrix_place(kernel: tirx.PrimFunc) -> int | None:
     product = match_matrix_product(kernel, gated=True)
     # Kernels for any number of vectors have a way for one.
-    if product is None or (product.rows != 1 and isinstance(product.rows, int)) or not gemv.fits(product):
+    if (
+        product is None
+        or (product.rows != 1 and isinstance(product.rows, int))
+        or not operands.fits_one_vector(product)
+    ):
         return None
     matrix: Any = product.matrix
     return next((place for place, given in enumerate(product.func.params) if given.same_as(matrix.words)), None)
