@@ -8,18 +8,17 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 import mlcbuild
-from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.store import BlobMissingError, LocalBlobStore
 from mlcbuild.engine.action import Action, ToolCall
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, FileEntry, OutcomeKind
 from mlcbuild.errors import InfrastructureError, LocalEnvironmentError
 from mlcbuild.execution import source_loader
-from mlcbuild.execution.admission import FreeResources, ResourceRequest
+from mlcbuild.execution.admission import FreeResources
 from mlcbuild.execution.child_request import child_request
 from mlcbuild.execution.diagnosis import (
     Diagnosis,
@@ -31,10 +30,11 @@ from mlcbuild.execution.diagnosis import (
     input_was_written,
 )
 from mlcbuild.execution.failed_sandbox import keep_failed_sandbox
-from mlcbuild.execution.fork_client import ForkedProcess, ProcessEnd
+from mlcbuild.execution.fork_client import ProcessEnd
 from mlcbuild.execution.fork_clients import ForkClients
 from mlcbuild.execution.input_trees import InputTrees
 from mlcbuild.execution.layout import LinkedBlob, MissingInputsError, changed, lay_out, vanished
+from mlcbuild.execution.local_task import LocalTask
 from mlcbuild.execution.machine_resources import MachineResources, this_machine, unmet_requirement
 from mlcbuild.execution.measuring_lock import alone_on_machine
 from mlcbuild.execution.memory import FreeMemory, KernelKills, available_bytes
@@ -48,58 +48,6 @@ from mlcbuild.regular_files import read_regular
 
 _TREES = "trees"  # the folder of large inputs, beside those of actions
 _MEMORY_SECONDS = 0.5  # how often free memory is read while an action waits for it
-
-
-@dataclass(kw_only=True, eq=False)
-class _Task:
-    request: ExecutionRequest
-    submitted: float
-    started: float = 0.0
-    directory: Path | None = None
-    process: ForkedProcess | None = None
-    cancelled: bool = field(default=False)
-    laid_out: float = 0.0  # when its inputs were in its directory
-    ended: float = 0.0  # when its process had ended
-    peak_bytes: int = 0
-    compiled: tuple[str, ...] = ()  # sources that it had to compile
-
-    def outcome(
-        self,
-        diagnosis: Diagnosis,
-        *,
-        outputs: tuple[FileEntry, ...] = (),
-        log: bytes = b"",
-        missing: tuple[Digest, ...] = (),
-    ) -> ExecutionOutcome:
-        now = time.monotonic()
-        started = self.started or now
-        return ExecutionOutcome(
-            identifier=self.request.identifier,
-            kind=diagnosis.kind,
-            outputs=outputs,
-            message=diagnosis.message,
-            log=log,
-            exit_code=diagnosis.exit_code,
-            timed_out=diagnosis.timed_out,
-            missing=missing,
-            worker="local",
-            queued_seconds=started - self.submitted,
-            input_seconds=max(0.0, self.laid_out - started),
-            run_seconds=now - started,
-            output_seconds=now - self.ended if self.ended else 0.0,
-            peak_bytes=self.peak_bytes,
-        )
-
-    @property
-    def resources(self) -> ResourceRequest:
-        asked = self.request.requirements
-        memory_bytes = asked.memory_bytes or self.request.expected_bytes
-        return ResourceRequest(cpus=asked.cpus, gpus=asked.gpus, memory_bytes=memory_bytes)
-
-    @property
-    def unused_bytes(self) -> int:
-        """The part of its memory request that its process does not hold yet."""
-        return max(0, self.resources.memory_bytes - (self.process.resident_bytes if self.process else 0))
 
 
 class LocalExecutor:
@@ -155,8 +103,8 @@ class LocalExecutor:
         self._scratch: Scratch | None = None
         self._report: Callable[[ExecutionOutcome], None] | None = None
         self._condition = threading.Condition()
-        self._queue: deque[_Task] = deque()
-        self._running: dict[str, _Task] = {}
+        self._queue: deque[LocalTask] = deque()
+        self._running: dict[str, LocalTask] = {}
         self._idle = 0
         self._free_resources = FreeResources(cpus=jobs, gpus=self._resources.gpus)
         self._free_memory = FreeMemory(available_bytes)
@@ -189,7 +137,7 @@ class LocalExecutor:
         with self._condition:
             if self._closed:
                 raise RuntimeError(f"{request.identifier} was submitted to a closed executor")
-            self._queue.append(_Task(request=request, submitted=time.monotonic()))
+            self._queue.append(LocalTask(request=request, submitted=time.monotonic()))
             if self._idle < len(self._queue) and len(self._threads) < self.slots:
                 thread = threading.Thread(target=self._work, name=f"local-{len(self._threads)}", daemon=True)
                 self._threads.append(thread)
@@ -246,7 +194,7 @@ class LocalExecutor:
             if task.directory is not None:  # after the outcome, which does not need to wait for it
                 remove(task.directory)
 
-    def _next(self) -> _Task | None:
+    def _next(self) -> LocalTask | None:
         """The next task, once its resources are free; None when the executor closes."""
         with self._condition:
             while True:
@@ -266,7 +214,7 @@ class LocalExecutor:
                 self._condition.wait(_MEMORY_SECONDS if waits_for_memory else None)
                 self._idle -= 1
 
-    def _has_memory_for(self, task: _Task) -> bool:
+    def _has_memory_for(self, task: LocalTask) -> bool:
         """Whether its memory is free beside what running actions may still take. One action may always run."""
         request = task.resources.memory_bytes
         if not request or not self._running:
@@ -279,7 +227,7 @@ class LocalExecutor:
 
     # One action
 
-    def _execute(self, task: _Task) -> ExecutionOutcome:
+    def _execute(self, task: LocalTask) -> ExecutionOutcome:
         try:
             asked = task.request.requirements
             with alone_on_machine(asked, waits=self._say, is_given_up=lambda: task.cancelled):
@@ -301,7 +249,7 @@ class LocalExecutor:
                 Diagnosis(kind=OutcomeKind.ENVIRONMENT, message=message), log=traceback.format_exc().encode()
             )
 
-    def _run(self, task: _Task, directory: Path) -> ExecutionOutcome:
+    def _run(self, task: LocalTask, directory: Path) -> ExecutionOutcome:
         request = task.request
         policies = self._policies_for(request)
         # Without the sandbox nothing keeps an action from writing into a folder which others read.
