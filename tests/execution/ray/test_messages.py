@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from mlcbuild.cache.digest import Digest
 from mlcbuild.engine.action import ExecutionRequirements, StageCall, ToolCall
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, FileEntry, OutcomeKind
+from mlcbuild.execution.ray.executor import RayExecutor
 from mlcbuild.execution.ray.frames import Receiver, pack, send, unpack
 from mlcbuild.execution.ray.messages import outcome_from_json, outcome_to_json, request_from_json, request_to_json
 
@@ -116,7 +117,9 @@ def test_nothing_that_requests_and_outcomes_hold_is_left_out_of_these_tests() ->
         requirements=ExecutionRequirements(),
     )
     told = request_to_json(request)
-    assert set(told) == {field.name for field in fields(ExecutionRequest)}
+    # Nodes read no file of the workspace: an executor with `reads_in_place` alone is told of such.
+    assert set(told) | {"in_place"} == {field.name for field in fields(ExecutionRequest)}
+    assert not hasattr(RayExecutor, "reads_in_place")
     assert set(told["requirements"]) == {field.name for field in fields(ExecutionRequirements)}
     outcome = outcome_to_json(ExecutionOutcome(identifier="i", kind=OutcomeKind.LOST))
     assert set(outcome) | {"log"} == {field.name for field in fields(ExecutionOutcome)}
