@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 import tvm
 from tvm import relax, tirx
 
+from mlcbuild.compiler.passes.rewriting import with_blocks
 from mlcbuild.errors import InternalError
 
 
@@ -39,13 +40,7 @@ def _inlined(function: relax.Function, private: dict[tvm.ir.GlobalVar, relax.Fun
     ]
     if function.body.body in inliner.results:
         raise InternalError("a function returns all results of a private function as they are")
-    return relax.Function(
-        function.params,
-        relax.SeqExpr(blocks, function.body.body),
-        function.ret_ty,
-        function.is_pure,
-        function.attrs,
-    )
+    return with_blocks(function, blocks)
 
 
 class _Inliner:

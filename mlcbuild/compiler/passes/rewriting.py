@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import tvm
 from tvm import relax
@@ -21,6 +21,11 @@ def rewrite_dataflow(function: relax.Function, rewrite: Rewrite) -> relax.Functi
         else block
         for block in function.body.blocks
     ]
+    return with_blocks(function, blocks)
+
+
+def with_blocks(function: relax.Function, blocks: Sequence[relax.BindingBlock]) -> relax.Function:
+    """The function with other blocks, which bind what its body returns. The body has no type yet."""
     return relax.Function(
         function.params,
         relax.SeqExpr(blocks, function.body.body),

@@ -9,6 +9,8 @@ from __future__ import annotations
 import tvm
 from tvm import relax
 
+from mlcbuild.compiler.passes.rewriting import with_blocks
+
 
 def read_parameters_late(module: tvm.IRModule) -> tvm.IRModule:
     """The module with the elements of tuples that functions take moved to their first use."""
@@ -38,13 +40,7 @@ def _late(function: relax.Function) -> relax.Function:
         blocks.append(type(block)(bindings))
     if waiting:  # a result, or nothing: not after the last block
         blocks[-1] = type(blocks[-1])([*waiting.values(), *blocks[-1].bindings])
-    return relax.Function(
-        function.params,
-        relax.SeqExpr(blocks, function.body.body),
-        function.ret_ty,
-        function.is_pure,
-        function.attrs,
-    )
+    return with_blocks(function, blocks)
 
 
 def _reads_one_of(binding: relax.Binding, tuples: set[relax.Var]) -> bool:
