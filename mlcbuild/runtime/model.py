@@ -99,7 +99,6 @@ class Model:
         number of tokens kept: the others are to be added. A sliding window, and recurrent states, keep all that they
         have, or nothing."""
         assert self._states is not None
-        self._look_back()
         kept = 0
         for have, wanted in zip(self._tokens, tokens[:-1], strict=False):
             if have != wanted:
@@ -149,12 +148,6 @@ class Model:
         if chosen.on_device is not None and self._states is not None and self.length < self._capacity:
             self._ahead = chosen, self.embeddings_of(chosen.on_device)
             self._states.begin_next([_SEQUENCE])
-
-    def _look_back(self) -> None:
-        """Forget what was prepared."""
-        self._ahead = None
-        if self._states is not None:
-            self._states.take_back()
 
     def greedy_tokens(self, tokens: Sequence[int], count: int) -> list[int]:
         """The `count` likeliest next tokens after `tokens`, each given those before it; no token ends it."""

@@ -79,9 +79,10 @@ class SequenceBatch:
         """Add a token to each sequence: a row of logits for each."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None and dict(zip(ahead[0], ahead[1].numbers(), strict=True)) == dict(tokens):
-            return self._decoded(ahead[0], ahead[2])
-        with self._beside_another({sequence: (token,) for sequence, token in tokens.items()}) as given:
-            logits = self._forward("batch_decode", given, by_row=True)
+            logits = self._logits("batch_decode", ahead[0], [1] * len(ahead[0]), ahead[2])
+        else:
+            with self._beside_another({sequence: (token,) for sequence, token in tokens.items()}) as given:
+                logits = self._forward("batch_decode", given, by_row=True)
         return Logits(self._model.machine, logits, rows=len(tokens))
 
     def look_ahead(self, sequences: Sequence[int], chosen: ChosenTokens) -> None:
@@ -91,14 +92,6 @@ class SequenceBatch:
             embedded = self._model.embeddings_of(chosen.on_device, rows=len(sequences))
             self._ahead = tuple(sequences), chosen, embedded
             self._states.begin_next(sequences)
-
-    def _decoded(self, sequences: Sequence[int], embedded: Any) -> Logits:
-        logits = self._states.forward(
-            sequences,
-            [1] * len(sequences),
-            lambda states: self._model.logits_of("batch_decode", states, embedded),
-        )
-        return Logits(self._model.machine, logits, rows=len(sequences))
 
     @contextmanager
     def _beside_another(self, tokens: Mapping[int, Sequence[int]]) -> Iterator[Mapping[int, Sequence[int]]]:
@@ -117,8 +110,11 @@ class SequenceBatch:
         """Logits on the device."""
         flat = [token for each in tokens.values() for token in each]
         embedded = self._model.embeddings(flat, rows=len(tokens) if by_row else 1)
+        return self._logits(name, list(tokens), [len(each) for each in tokens.values()], embedded, *positions)
+
+    def _logits(
+        self, name: str, sequences: Sequence[int], lengths: Sequence[int], embedded: Any, *positions: Array
+    ) -> Any:
         return self._states.forward(
-            list(tokens),
-            [len(each) for each in tokens.values()],
-            lambda states: self._model.logits_of(name, states, embedded, *positions),
+            sequences, lengths, lambda states: self._model.logits_of(name, states, embedded, *positions)
         )
