@@ -60,6 +60,12 @@ _KNOWN = {
         "any x86-64 processor by name; its records are measured on one",
         "equal, of the same records",
     ),
+    "mlcbuild": (
+        "onnx_library",
+        "a shared library, weights beside it",
+        "any processor of x86-64 or ARM by name",
+        "equal",
+    ),
     "AOTInductor": (
         "torch_aoti_library",
         "`.pt2` with a shared library, weights beside it",

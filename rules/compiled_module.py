@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mlcbuild.engine.action import Action, DiscoveredArtifacts
+from mlcbuild.engine.action import Action, DerivedArtifact, DiscoveredArtifacts
 from mlcbuild.rules.backend import PlatformInfo
 from mlcbuild.rules.configured_model import ConfiguredModel
 from mlcbuild.rules.kernels import KernelActions
 from mlcbuild.rules.optimization import Optimization
 from mlcbuild.rules.passes import CompilerPassInfo, PhasePasses
 from mlcbuild.rules.providers import LibraryInfo, ModelInfo
-from mlcbuild.rules.rule import RuleContext
+from mlcbuild.rules.rule import RuleContext, StageInput
 from mlcbuild.rules.triton_kernels import TritonKernelInfo
 from mlcbuild.tuning.choice import Choice
 
@@ -55,7 +55,37 @@ def compile_module(
         toolchains=tvm,
         part=part,
     )
-    module, metadata = attach.output("out/module.json"), attach.output("out/metadata.json")
+    return compile_graph(
+        context,
+        attach.output("out/module.json"),
+        attach.output("out/metadata.json"),
+        platform,
+        passes=passes,
+        optimization=optimization,
+        of_model={
+            "model": configured.model,
+            **({} if model.vocabulary is None else {"vocabulary": model.vocabulary}),
+        },
+        part=part,
+        tuned=tuned,
+    )
+
+
+def compile_graph(
+    context: RuleContext,
+    module: DerivedArtifact,
+    metadata: DerivedArtifact,
+    platform: PlatformInfo,
+    *,
+    passes: PhasePasses,
+    optimization: Optimization,
+    of_model: Mapping[str, StageInput] | None = None,
+    part: str = "",
+    tuned: Mapping[str, Choice] | None = None,
+) -> LibraryInfo:
+    """Declare the actions behind Phase0. `of_model` is what Lower takes of a model; a graph that is of none has no
+    Phase0 either."""
+    target, tvm = platform.target, ("tvm",)
     for phase in LATER_PHASES:
         action = context.stage(
             phase,
@@ -93,8 +123,7 @@ def compile_module(
             "manifest": partition.output("out/manifest.json"),
             "signatures": DiscoveredArtifacts(action=partition.identifier, group="signatures"),
             "metadata": metadata,
-            "model": configured.model,
-            **({} if model.vocabulary is None else {"vocabulary": model.vocabulary}),
+            **(of_model or {}),
         },
         outputs={
             "executable": "executable.bin",

@@ -41,6 +41,7 @@ BUILT_IN = (
     "model_library",
     "model_package",
     "mojo_binary",
+    "onnx_library",
     "onnx_model",
     "openvino_model",
     "ort_model",

@@ -168,3 +168,23 @@ def _dependent(sizes: T.Buffer((T.int64(3),), "int64")) -> None:  # type: ignore
 def test_stores_that_depend_on_each_other_are_never_moved() -> None:
     with pytest.raises(InternalError, match="reads a slot that it also writes"):
         canonical_shape_function(_dependent)
+
+
+def test_a_graph_of_no_model_has_neither_sizes_nor_layers(tmp_path: Path) -> None:
+    """What an ONNX model becomes: its metadata has its weights alone, and memory is not planned for a largest size."""
+    names = _partitioned(tmp_path)
+    lower.run(
+        graph=tmp_path / "graph.json",
+        manifest=tmp_path / "manifest.json",
+        signatures=_signatures(tmp_path, names),
+        metadata=tmp_path / "metadata.phase0.json",
+        executable=tmp_path / "executable.bin",
+        shape_functions=tmp_path / "shape_functions.o",
+        metadata_out=tmp_path / "metadata.json",
+        target=dict(CPU_TARGET),
+        cuda_graph=False,
+    )
+    document = json.loads((tmp_path / "metadata.json").read_text())
+    assert not document.keys() & {"context_window_size", "active_vocab_size", "prefill_chunk_size"}
+    assert len(document["kernels"]["tir"]) == len(names)
+    assert (tmp_path / "executable.bin").stat().st_size > 0

@@ -33,6 +33,20 @@ records = ":found"
 """
 
 
+OURS = """
+[[platform]]
+name = "cpu"
+kind = "cpu"
+cpu = "x86-64-v3"
+
+[[onnx_library]]
+name = "ours"
+model = ":model"
+environment = ":made"
+platform = ":cpu"
+"""
+
+
 def measured(*builds: str) -> str:
     named = ", ".join(f'":{build}"' for build in builds)
     return f'[[compile_comparison]]\nname = "c"\nmodel = ":model"\nenvironment = ":made"\nbuilds = [{named}]\n'
@@ -129,3 +143,27 @@ def test_where_a_device_is_required_any_machine_with_it_measures_and_no_key_name
     assert "machine:here" not in there.toolchains
     assert dict(there.requirements.labels) == {"arch": "sm_90"}
     assert there.requirements.cpus == here.requirements.cpus > 1000, "nothing else runs there meanwhile"
+
+
+def test_a_library_of_an_onnx_model_takes_the_stages_of_a_library(tmp_path: Path) -> None:
+    root = workspace(tmp_path, OURS + measured("ours"), locked=RUN)
+    found = analysed(root, "//:ours", "//:c")
+    target = action(found, "Phase1").command
+    assert isinstance(target, StageCall)
+    assert dict(target.inputs) == {"module": "in/module/module.json"}
+    lower = action(found, "Lower").command
+    assert isinstance(lower, StageCall)
+    assert "model" not in dict(lower.inputs), "it is no model of ours, with sizes and layers"
+    measuring = action(found, "MeasureModels").command
+    assert isinstance(measuring, StageCall)
+    assert list(dict(measuring.plugins).values()) == [f"{RUNTIMES}.relax_vm:load"]
+    assert not [each for each in found.actions if each.mnemonic == "Phase0"]
+
+
+def test_a_library_of_an_onnx_model_for_another_device_is_not_compared(tmp_path: Path) -> None:
+    device = 'name = "cpu"\nkind = "cuda"\narch = ["sm_90"]\n'
+    tables = OURS.replace('name = "cpu"\nkind = "cpu"\ncpu = "x86-64-v3"\n', device)
+    found = analysed(workspace(tmp_path, tables, locked=RUN), "//:ours")
+    assert action(found, "Link").command
+    told = "//:ours is for a device whose runtime is not measured"
+    assert any(told in each for each in errors(workspace(tmp_path, tables + measured("ours"), locked=RUN)))

@@ -1,4 +1,4 @@
-"""The passes of Phase5 that serve every backend."""
+"""The passes of Phase5 that serve every backend. Those of sizes and layers leave the graph of no model as it is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import tvm
 from tvm.relax import transform
 
 from mlcbuild.compiler.models.layers.context_window import UNKNOWN
-from mlcbuild.compiler.models.sizes import LibrarySizes
 from mlcbuild.compiler.passes.add_workspaces import add_workspaces
 from mlcbuild.compiler.passes.attach_alloc_embedding_tensor import attach_alloc_embedding_tensor
 from mlcbuild.compiler.passes.attach_metadata import attach_metadata
@@ -17,19 +16,10 @@ from mlcbuild.compiler.passes.repeat_layers import repeat_layers
 from mlcbuild.compiler.passes.set_active_vocab_size import set_active_vocab_size
 from mlcbuild.compiler.passes.write_number import write_number
 from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext, module_pass, tvm_pass
-from mlcbuild.errors import InternalError
-
-
-def _sizes(context: PhaseContext) -> LibrarySizes:
-    if context.sizes is None:
-        raise InternalError("Phase5 runs without the sizes of a library")
-    return context.sizes
 
 
 def _repeated(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
-    if context.layers is None:
-        raise InternalError("Phase5 runs without the layers of a model")
-    return repeat_layers(module, context.parameters, context.layers)
+    return module if context.layers is None else repeat_layers(module, context.parameters, context.layers)
 
 
 def _workspaces(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
@@ -38,7 +28,9 @@ def _workspaces(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
 
 
 def _alloc_embedding_tensor(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
-    return attach_alloc_embedding_tensor(module, prefill_chunk_size=_sizes(context).prefill_chunk_size)
+    if context.sizes is None:
+        return module
+    return attach_alloc_embedding_tensor(module, prefill_chunk_size=context.sizes.prefill_chunk_size)
 
 
 def _metadata(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
@@ -46,11 +38,19 @@ def _metadata(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
 
 
 def _active_vocab_size(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
+    if context.sizes is None:
+        return module
     return set_active_vocab_size(module, context.metadata["active_vocab_size"])
 
 
 def _context_window(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
-    return write_number(module, unknown=UNKNOWN, known=_sizes(context).context_window_size)
+    if context.sizes is None:
+        return module
+    return write_number(module, unknown=UNKNOWN, known=context.sizes.context_window_size)
+
+
+def _variable_bounds(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
+    return module if context.sizes is None else attach_variable_bounds(module, context.sizes)
 
 
 PASSES: Passes = {
@@ -62,7 +62,7 @@ PASSES: Passes = {
     "CanonicalizeBindings": tvm_pass(transform.CanonicalizeBindings),
     "AddWorkspaces": _workspaces,
     "AttachAllocEmbeddingTensorFunc": _alloc_embedding_tensor,
-    "AttachVariableBounds": lambda module, context: attach_variable_bounds(module, _sizes(context)),
+    "AttachVariableBounds": _variable_bounds,
     "ToNonDataflow": tvm_pass(transform.ToNonDataflow),
     "RemovePurityChecking": tvm_pass(transform.RemovePurityChecking),
     "CallTIRRewrite": tvm_pass(transform.CallTIRRewrite),

@@ -1,9 +1,9 @@
 """Lower: the graph becomes bytecode of TVM's virtual machine.
 
 Reads `graph` and `manifest` (of Partition), `signatures` (of every kernel; their bodies are not needed), `metadata` (of
-Phase0), `model` (model.json of ConfigureModel, for its layers and the sizes that memory is planned for) and, for a
-model with a tokenizer, `vocabulary` (of ImportConfig): without it, all entries of the model's vocabulary count as
-active.
+Phase0), `model` (model.json of ConfigureModel, for its layers and the sizes that memory is planned for), unless the
+graph is of no model of ours, and, for a model with a tokenizer, `vocabulary` (of ImportConfig): without it, all entries
+of the model's vocabulary count as active.
 Writes `executable` (the virtual machine's own binary form), `shape_functions` (an object file with the host functions
 that compute sizes) and `metadata_out`, which is also what the function `_metadata` of the library returns.
 `phases.phase5` lists its passes, `passes.phase5` has their code.
@@ -42,12 +42,12 @@ def run(
     manifest: Path,
     signatures: Sequence[Path],
     metadata: Path,
-    model: Path,
     executable: Path,
     shape_functions: Path,
     metadata_out: Path,
     target: dict[str, Any],
     cuda_graph: bool,
+    model: Path | None = None,
     vocabulary: Path | None = None,
     backend: Passes | None = None,
     passes: Sequence[Run] = (),
@@ -58,11 +58,13 @@ def run(
 
     Raises StageError for signatures that are not those of the graph's kernels.
     """
-    description = read_model(model)
-    rows = description.vocab_size
-    # A tokenizer with more tokens than the model has is an error of the package, not of the library.
-    active = rows if vocabulary is None else min(rows, read_vocabulary(vocabulary).active_size)
-    document = metadata_file.read(metadata) | asdict(description.sizes) | {"active_vocab_size": active}
+    document = metadata_file.read(metadata)
+    description = read_model(model) if model is not None else None
+    if description is not None:
+        rows = description.vocab_size
+        # A tokenizer with more tokens than the model has is an error of the package, not of the library.
+        active = rows if vocabulary is None else min(rows, read_vocabulary(vocabulary).active_size)
+        document |= asdict(description.sizes) | {"active_vocab_size": active}
     document.pop(metadata_file.SHOWN_LAYERS, None)
     module = ir.load_module(graph)
     kernels = _kernel_names(module)
@@ -71,8 +73,8 @@ def run(
     context = PhaseContext(
         target=targets.parse(target),
         metadata=document,
-        sizes=description.sizes,
-        layers=description.layers,
+        sizes=description.sizes if description else None,
+        layers=description.layers if description else None,
         parameters=tuple(parameter["name"] for parameter in document.get("params", [])),
         signatures=read,
         cuda_graph=cuda_graph,

@@ -9,9 +9,15 @@ from typing import Any
 
 from tests.end_to_end.compilers.compiler_world import HERE_LEVEL, MODELS, CompilerWorld
 
-COMPILERS = ("onnxruntime", "openvino", "iree", "tvm", "metaschedule", "torch", "aoti", "executorch", "xla")
+COMPILERS = ("onnxruntime", "openvino", "iree", "tvm", "metaschedule", "mlcbuild", "torch", "aoti", "executorch", "xla")
 # The environments of those that are called by another name.
-_LOCKS = {"metaschedule": ("tvm",), "aoti": ("torch",), "xla": ("jax",), "iree-of-stablehlo": ("jax", "iree")}
+_LOCKS = {
+    "metaschedule": ("tvm",),
+    "mlcbuild": ("tvm",),
+    "aoti": ("torch",),
+    "xla": ("jax",),
+    "iree-of-stablehlo": ("jax", "iree"),
+}
 _LEVEL = HERE_LEVEL if HERE_LEVEL in ("x86-64-v3", "x86-64-v4") else "x86-64-v2"
 
 
@@ -59,6 +65,11 @@ def _metaschedule(world: CompilerWorld, model: str, trials: int) -> None:
     common = {"model": f":{model}", "environment": ":tvm", "cpu": HERE_LEVEL}
     world.table("relax_tuning", f"{model}-records", **common, trials=trials)
     world.table("relax_module", f"{model}-metaschedule", **common, records=f":{model}-records")
+
+
+def _mlcbuild(world: CompilerWorld, model: str, _trials: int) -> None:
+    world.table("platform", "here", kind="cpu", cpu=HERE_LEVEL)
+    world.table("onnx_library", f"{model}-mlcbuild", model=f":{model}", environment=":tvm", platform=":here")
 
 
 def _torch_model(world: CompilerWorld, model: str, environment: str) -> None:
@@ -117,6 +128,7 @@ _ADDED = {
     "iree": _of_onnx("iree_module", "iree", cpu=HERE_LEVEL),
     "tvm": _of_onnx("relax_module", "tvm", cpu=HERE_LEVEL),
     "metaschedule": _metaschedule,
+    "mlcbuild": _mlcbuild,
     "torch": _torch,
     "aoti": _aoti,
     "executorch": _executorch,
