@@ -48,9 +48,9 @@ class CudaPlatform(PlatformInfo):
     kernels: str = "portable"
 
     def passes(self, phase: str) -> Mapping[str, str]:
-        """Phase0 has kernels that are written in Triton for platforms that take them."""
-        if phase == "phase0" and self.kernels == "triton":
-            return {"backend": self.plugin("phase0_triton:PASSES")}
+        """Kernels that are written in Triton are put in place in Phase0 and Phase1, for platforms that take them."""
+        if phase in ("phase0", "phase1") and self.kernels == "triton":
+            return {"backend": self.plugin(f"{phase}_triton:PASSES")}
         return super().passes(phase)
 
     def lacks_dtype(self, dtype: str) -> str:
@@ -250,8 +250,8 @@ BACKEND = Backend(
             kind=AttributeKind.CHOICE,
             allowed=("portable", "triton"),
             default="portable",
-            doc="`triton`: attention of prompts is compiled by Triton, which `mlcbuild[triton]` brings, for one "
-            "architecture from sm_80 on. `portable`: no kernel is.",
+            doc="`triton`: attention of prompts, and products of 8-bit numbers, are compiled by Triton, which "
+            "`mlcbuild[triton]` brings, for one architecture from sm_80 on. `portable`: no kernel is.",
         ),
     ),
     platform=platform,

@@ -79,8 +79,10 @@ def test_one_architecture_needs_no_fat_binary_and_a_toolkit_is_keyed_by_its_cont
 def test_kernels_in_triton_are_compiled_beside_the_host_code_that_starts_them(tmp_path: Path) -> None:
     text = CUDA.replace('["sm_90a", "sm_80"]', '["sm_90"]\nkernels = "triton"')
     analysis = analysed(model_workspace(tmp_path, text), "//models:on-gpu")
-    (phase0,) = (plugin for name, plugin in action(analysis, "Phase0").command.plugins if name == "backend")  # type: ignore[union-attr]
-    assert phase0 == "mlcbuild.compiler.backends.cuda.phase0_triton:PASSES"
+    for phase in ("phase0", "phase1"):
+        command = action(analysis, phase.capitalize()).command
+        (passes,) = (plugin for name, plugin in command.plugins if name == "backend")  # type: ignore[union-attr]
+        assert passes == f"mlcbuild.compiler.backends.cuda.{phase}_triton:PASSES"
     partition = action(analysis, "Partition")
     assert isinstance(partition.discoverer, KernelActions)
     assert "triton" in partition.discoverer.toolchains

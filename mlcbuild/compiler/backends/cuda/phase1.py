@@ -9,11 +9,12 @@ from mlcbuild.compiler.backends.cuda.passes.fuse_add_rms_norm import fuse_add_rm
 from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext, module_pass
 
 
-def _dispatch_triton_kernels(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
+def dispatch_triton_kernel(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
+    """The kernels that a workspace declares."""
     return dispatch_triton_kernels(module, context.triton_kernels) if context.triton_kernels else module
 
 
 PASSES: Passes = {
-    "DispatchTritonKernel": _dispatch_triton_kernels,
+    "DispatchTritonKernel": dispatch_triton_kernel,
     "FuseAddRMSNorm": module_pass(fuse_add_rms_norm),
 }
