@@ -50,7 +50,7 @@ _KNOWN = {
     "IREE": (
         "iree_module",
         "`.vmfb`, weights inside",
-        "any processor by name, CUDA, HIP, Vulkan",
+        "any processor by name, CUDA, HIP, Vulkan, Metal",
         "equal",
     ),
     "TVM relax.build": ("relax_module", "a shared library, weights inside", "any x86-64 processor by name", "equal"),

@@ -20,11 +20,13 @@ MODEL = Attribute(
     provides=("onnx", "stablehlo"),
     doc="The onnx_model or stablehlo_module.",
 )
-# Attribute → the flag that says the device, and the one that says its kind.
-_DEVICES = {
-    "cuda_target": ("--iree-hal-target-device=cuda", "--iree-cuda-target"),
-    "hip_target": ("--iree-hal-target-device=hip", "--iree-rocm-target"),
-    "vulkan_target": ("--iree-hal-target-device=vulkan", "--iree-vulkan-target"),
+# Attribute → the device, the flag that says its kind, and flags for all of its kinds.
+_DEVICES: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "cuda_target": ("cuda", "--iree-cuda-target", ()),
+    "hip_target": ("hip", "--iree-rocm-target", ()),
+    "vulkan_target": ("vulkan", "--iree-vulkan-target", ()),
+    # Kernels stay source text, which the device's driver compiles: a library of them takes Apple's own compiler.
+    "metal_target": ("metal", "--iree-metal-target-platform", ("--iree-metal-compile-to-metallib=false",)),
 }
 
 
@@ -88,8 +90,8 @@ def _cpu_flags(context: RuleContext) -> list[str]:
 
 
 def _device_flags(context: RuleContext, attribute: str) -> list[str]:
-    device, kind = _DEVICES[attribute]
-    return [device, f"{kind}={context.target.string(attribute)}"]
+    device, kind, more = _DEVICES[attribute]
+    return [f"--iree-hal-target-device={device}", f"{kind}={context.target.string(attribute)}", *more]
 
 
 def _device(name: str, doc: str) -> Attribute:
@@ -115,6 +117,7 @@ IREE_MODULE = Rule(
             ),
             _device("hip_target", "An AMD GPU: gfx90a, gfx942, gfx1100."),
             _device("vulkan_target", "A GPU for Vulkan, as IREE names it: ampere, rdna3."),
+            _device("metal_target", "Apple's GPUs, by the system that has them: macos, ios, ios-simulator."),
             REQUIREMENTS,
         ),
         provides=("files", "compiled_model"),

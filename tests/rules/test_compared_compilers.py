@@ -107,8 +107,11 @@ def test_a_search_is_measured_alone_on_one_machine_and_its_records_are_an_input(
     assert search.requirements.timeout_seconds == 600 + 7 * 30
     assert isinstance(search.command, StageCall)
     target = {"kind": "llvm", "mtriple": "x86_64-unknown-linux-gnu", "mcpu": "x86-64-v3"}
-    wanted = {"target": {**target, "num-cores": 1}, "trials": 7, "seed": 0}
+    wanted = {"target": {**target, "num-cores": 1}, "trials": 7, "seed": 0, "candidate_seconds": 30}
     assert dict(search.command.parameters) == wanted
+    assert dict(search.command.inputs)["graph"] == "in/graph/model.onnx"
+    (graph,) = (item.artifact for item in search.inputs if item.path == "in/graph/model.onnx")
+    assert graph == action(analysis, "BlankOnnx").output("out/model.onnx"), "weights search for nothing"
     assert built.cache is CachePolicy.ALL
     assert isinstance(built.command, StageCall)
     assert dict(built.command.inputs)["records"] == "in/records/records.json"
@@ -124,6 +127,7 @@ def test_a_search_is_measured_alone_on_one_machine_and_its_records_are_an_input(
         ("trials = 7", "trials = 0", '"trials" must be at least 1'),
         ('cpu = "x86-64-v3"\ntrials', 'cpu = "x86-64-v9"\ntrials', 'unknown processor "x86-64-v9"'),
         ("trials = 7", "trials = 7\nthreads = 0", '"threads" must be at least 1'),
+        ("trials = 7", "trials = 7\ncandidate_seconds = 0", '"candidate_seconds" must be at least 1'),
     ],
 )
 def test_a_mistake_in_a_search_is_told_at_load(tmp_path: Path, was: str, wrong: str, told: str) -> None:

@@ -56,6 +56,22 @@ def test_records_that_are_pinned_search_no_more(world: CompilerWorld) -> None:
         world.edit(f"{model}-metaschedule", records=f":{model}-records")
 
 
+def test_other_weights_search_for_nothing(world: CompilerWorld) -> None:
+    """Of what MetaSchedule is given, shapes and operators are in the key, and no values of weights."""
+    assert world.build("//:block-metaschedule").code == 0
+    before = world.output("block-metaschedule/model.so").read_bytes()
+    world.edit("block-source", seed=2)
+    done = world.build("//:block-metaschedule")
+    assert done.code == 0, done.err
+    executed = {
+        each["mnemonic"] for each in done.report["action_results"].values() if each["status"] == "executed_local"
+    }
+    assert "SearchSchedules" not in executed
+    assert {"BlankOnnx", "BuildRelax"} <= executed
+    assert world.output("block-metaschedule/model.so").read_bytes() != before
+    world.edit("block-source", seed=1)
+
+
 def test_open_sizes_are_not_searched(world: CompilerWorld) -> None:
     world.table("onnx_model", "open", source=":mlp-source", environment=":onnxruntime")
     world.table("relax_tuning", "open-records", model=":open", environment=":tvm", cpu="x86-64-v3", trials=1)

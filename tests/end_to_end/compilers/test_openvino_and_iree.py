@@ -14,6 +14,7 @@ DEVICES = {
     "cuda": {"cuda_target": "sm_80"},
     "hip": {"hip_target": "gfx942"},
     "vulkan": {"vulkan_target": "ampere"},
+    "metal": {"metal_target": "macos"},
     "arm": {"cpu": "neoverse-n1", "host": "aarch64-linux-gnu"},
 }
 
@@ -139,6 +140,7 @@ def test_a_device_that_iree_does_not_know_is_told_in_its_words(world: CompilerWo
         ("cuda", b".target sm_80"),
         ("hip", bytes.fromhex("7f454c4602010140")),  # ELF for AMD's GPUs
         ("vulkan", b"\x03\x02\x23\x07"),
+        ("metal", b"#include <metal_stdlib>"),
         ("arm", bytes.fromhex("7f454c46020101000000000000000000 0300b700")),  # a shared library for AArch64
     ],
 )

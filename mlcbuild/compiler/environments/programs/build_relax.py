@@ -1,4 +1,4 @@
-"""`model` → `library`: TVM's ONNX frontend and its own `relax.build`; `model` → `records`: what MetaSchedule measured.
+"""`model` → `library`: TVM's ONNX frontend and its own `relax.build`; `graph` → `records`: what MetaSchedule measured.
 
 Without records a library has the schedules that TVM has by default, with them the fastest that they hold, and nothing
 is measured. Needs apache-tvm and onnx, and a library the linker `ld`. `target` is TVM's, with the processor that the
@@ -10,8 +10,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -30,23 +33,32 @@ def run(*, model: Path, library: Path, target: Mapping[str, Any], records: Path 
     built.export_library(str(library), fcompile=_link)
 
 
-def search(*, model: Path, records: Path, target: Mapping[str, Any], trials: int, seed: int) -> None:
-    """Measure `trials` candidates of the model's kernels on this machine, one after the other."""
+def search(
+    *, graph: Path, records: Path, target: Mapping[str, Any], trials: int, seed: int, candidate_seconds: float
+) -> None:
+    """Measure `trials` candidates of the graph's kernels on this machine, one after the other."""
     os.environ["TVM_NUM_THREADS"] = str(target["num-cores"])
     import onnx
     import tvm
     from tvm.s_tir import meta_schedule
 
-    graph = onnx.load(model).graph
-    sizes = {size.dim_param for each in graph.input for size in each.type.tensor_type.shape.dim if size.dim_param}
+    sizes = {
+        size.dim_param
+        for each in onnx.load(graph).graph.input
+        for size in each.type.tensor_type.shape.dim
+        if size.dim_param
+    }
     if sizes:
         raise SystemExit(
             f"MetaSchedule takes fixed sizes alone, and {', '.join(sorted(sizes))} is open: name it in the onnx_model"
         )
     of_tvm, folder = tvm.target.Target(dict(target)), Path(os.environ["TMPDIR"], "search")
-    builder, runner = _in_process(tvm)
+    # It is forked before there are threads, and forks for each candidate.
+    measuring = _forked(lambda connection: _serve(connection, candidate_seconds))
+    outcomes: list[str] = []
+    builder, runner = _apart(measuring, outcomes)
     meta_schedule.relax_integration.tune_relax(
-        _legal(_imported(model), of_tvm),
+        _legal(_imported(graph), of_tvm),
         {},
         of_tvm,
         str(folder),
@@ -65,8 +77,9 @@ def search(*, model: Path, records: Path, target: Mapping[str, Any], trials: int
         "workloads": _lines(folder / _WORKLOADS),
         "records": _lines(folder / _RECORDS),
     }
-    if not document["records"]:
-        raise SystemExit(f"none of {trials} candidates could be measured")
+    if all(outcomes):
+        told = f": {outcomes[0]}" if outcomes else ""
+        raise SystemExit(f"none of {trials} candidates could be measured{told}")
     records.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
@@ -132,26 +145,24 @@ def _kernels(module: Any) -> list[Any]:
     return [name for name, function in module.functions.items() if isinstance(function, tvm.tirx.PrimFunc)]
 
 
-def _in_process(tvm: Any) -> tuple[Any, Any]:
-    """A builder and a runner that keep everything here. TVM's own start Pythons that lack the environment."""
-    import numpy as np
+def _apart(measuring: Connection, outcomes: list[str]) -> tuple[Any, Any]:
+    """A builder and a runner that leave both to `measuring`, in whose processes a candidate may crash or hang. TVM's
+    own start Pythons that lack the environment. `outcomes` is told what was wrong with each, "" for nothing."""
+    import tvm
     from tvm.ir.utils import derived_object
     from tvm.s_tir.meta_schedule.builder import BuilderResult, PyBuilder
     from tvm.s_tir.meta_schedule.runner import PyRunner, PyRunnerFuture, RunnerResult
 
-    built: dict[str, Any] = {}
+    taken: dict[str, dict[str, Any]] = {}
 
     @derived_object
     class Builder(PyBuilder):  # type: ignore[misc]
         def build(self, inputs: Any) -> Any:
             made = []
             for each in inputs:
-                name = str(len(built))
-                try:
-                    built[name] = tvm.compile(each.mod, target=each.target).jit()
-                    made.append(BuilderResult(name, None))
-                except Exception as error:
-                    made.append(BuilderResult(None, str(error)))
+                name = str(len(taken))
+                taken[name] = {"module": str(tvm.ir.save_json(each.mod)), "target": str(tvm.ir.save_json(each.target))}
+                made.append(BuilderResult(name, None))
             return made
 
     @derived_object
@@ -172,20 +183,75 @@ def _in_process(tvm: Any) -> tuple[Any, Any]:
             return [Measured(self.measured(each)) for each in inputs]
 
         def measured(self, candidate: Any) -> Any:
-            try:
-                module = built.pop(candidate.artifact_path)
-                random = np.random.default_rng(0)
-                arguments = [
-                    tvm.runtime.tensor(random.random([int(size) for size in each.shape]).astype(str(each.dtype)))
-                    for each in candidate.args_info
-                ]
-                timed = module.time_evaluator("main", tvm.cpu(), number=1, repeat=3, min_repeat_ms=10)
-                # The fastest of three: what else runs on the machine only ever adds to it.
-                return RunnerResult([min(float(seconds) for seconds in timed(*arguments).results)], None)
-            except Exception as error:
-                return RunnerResult(None, str(error))
+            arguments = [([int(size) for size in each.shape], str(each.dtype)) for each in candidate.args_info]
+            measuring.send({**taken[candidate.artifact_path], "arguments": arguments})
+            taken[candidate.artifact_path] = {}
+            seconds, failure = measuring.recv()
+            outcomes.append(failure)
+            return RunnerResult(None, failure) if failure else RunnerResult([seconds], None)
 
     return Builder(), Runner()
+
+
+def _forked(serve: Callable[[Connection], None]) -> Connection:
+    """The connection to a process that serves until it is closed."""
+    here, there = Pipe()
+    if os.fork() == 0:
+        here.close()
+        try:
+            serve(there)
+        finally:
+            os._exit(0)
+    there.close()
+    return here
+
+
+def _serve(connection: Connection, seconds: float) -> None:
+    while True:
+        try:
+            candidate = connection.recv()
+        except EOFError:
+            return
+        connection.send(in_a_process(lambda: _measured(**candidate), seconds))  # noqa: B023
+
+
+def in_a_process(measure: Callable[[], float], seconds: float) -> tuple[float | None, str]:
+    """What `measure` returns in a fork of this process, or why it returned nothing in so many seconds."""
+    reading, writing = Pipe(duplex=False)
+    child = os.fork()
+    if child == 0:
+        try:
+            writing.send((measure(), ""))
+        except BaseException as error:
+            writing.send((None, str(error) or type(error).__name__))
+        finally:
+            os._exit(0)
+    writing.close()
+    found: tuple[float | None, str]
+    try:
+        found = reading.recv() if reading.poll(seconds) else (None, f"it was not measured in {seconds:g} seconds")
+    except EOFError:
+        found = (None, "")
+    reading.close()
+    os.kill(child, signal.SIGKILL)  # It is not reaped yet, so this is nobody else.
+    status = os.waitpid(child, 0)[1]
+    if found == (None, ""):
+        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        return None, f"it ended by {signal.Signals(number).name if number else 'itself'}"
+    return found
+
+
+def _measured(*, module: str, target: str, arguments: Sequence[tuple[Sequence[int], str]]) -> float:
+    """The seconds of a candidate's call, compiled and called in this process."""
+    import numpy as np
+    import tvm
+
+    compiled = tvm.compile(tvm.ir.load_json(module), target=tvm.ir.load_json(target)).jit()
+    random = np.random.default_rng(0)
+    given = [tvm.runtime.tensor(random.random(shape).astype(dtype)) for shape, dtype in arguments]
+    timed = compiled.time_evaluator("main", tvm.cpu(), number=1, repeat=3, min_repeat_ms=10)
+    # The fastest of three: what else runs on the machine only ever adds to it.
+    return min(float(seconds) for seconds in timed(*given).results)
 
 
 def _lines(file: Path) -> list[Any]:

@@ -47,9 +47,11 @@ def _import_onnx(model: Path) -> None:
 
 
 def _reason(told: str) -> str:
-    """The first error that iree-compile tells, without what it was called with."""
+    """The first error that iree-compile tells, without what it was called with. It may end by an exception."""
     lines = told.partition("Diagnostics:")[2].partition("Invoked with:")[0].splitlines()
-    errors = [line for line in lines if "error:" in line] or [line for line in lines if line.strip()] or [told]
+    errors = [line for line in lines if "error:" in line]
+    errors = errors or [line.partition("what():")[2] for line in lines if line.strip().startswith("what():")]
+    errors = errors or [line for line in lines if line.strip()] or [told]
     return f"IREE cannot compile the model: {errors[0].strip().removeprefix('iree-compile: ')}"
 
 
