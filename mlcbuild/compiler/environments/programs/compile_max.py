@@ -7,6 +7,7 @@ nothing is taken from it.
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import json
 import os
@@ -20,6 +21,7 @@ _NAME = "model"
 
 def run(*, source: Path, compiled: Path, description: Path, function: str, arguments: Mapping[str, Any]) -> None:
     """`function` returns the graph and its weights, as a list."""
+    atexit.register(_end)  # the last that Python does, as the first that was registered
     folder = Path(os.environ["TMPDIR"]).resolve()
     os.environ |= {"MODULAR_CACHE_DIR": str(folder / "modular"), "MODULAR_TELEMETRY_ENABLED": "0"}
     from max import driver, engine
@@ -36,6 +38,13 @@ def run(*, source: Path, compiled: Path, description: Path, function: str, argum
         for each in sorted(weights, key=lambda each: str(each.name))
     ]
     description.write_text(json.dumps({"version": 1, "weights": described}, indent=2) + "\n", encoding="utf-8")
+
+
+def _end() -> None:
+    """MAX's own threads may still run when all is written, and its way to end them aborts the process."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _made(source: Path, function: str, arguments: Mapping[str, Any]) -> tuple[Any, list[Any]]:
