@@ -20,13 +20,16 @@ MODEL = Attribute(
     provides=("onnx", "stablehlo"),
     doc="The onnx_model or stablehlo_module.",
 )
-# Attribute → the device, the flag that says its kind, and flags for all of its kinds.
-_DEVICES: dict[str, tuple[str, str, tuple[str, ...]]] = {
-    "cuda_target": ("cuda", "--iree-cuda-target", ()),
-    "hip_target": ("hip", "--iree-rocm-target", ()),
-    "vulkan_target": ("vulkan", "--iree-vulkan-target", ()),
+# Attribute → the flag that says its kind of the device, and those that say the device.
+_DEVICES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "cuda_target": ("--iree-cuda-target", ("--iree-hal-target-device=cuda",)),
+    "hip_target": ("--iree-rocm-target", ("--iree-hal-target-device=hip",)),
+    "vulkan_target": ("--iree-vulkan-target", ("--iree-hal-target-device=vulkan",)),
     # Kernels stay source text, which the device's driver compiles: a library of them takes Apple's own compiler.
-    "metal_target": ("metal", "--iree-metal-target-platform", ("--iree-metal-compile-to-metallib=false",)),
+    "metal_target": (
+        "--iree-metal-target-platform",
+        ("--iree-hal-target-device=metal", "--iree-metal-compile-to-metallib=false"),
+    ),
 }
 
 
@@ -90,8 +93,9 @@ def _cpu_flags(context: RuleContext) -> list[str]:
 
 
 def _device_flags(context: RuleContext, attribute: str) -> list[str]:
-    device, kind, more = _DEVICES[attribute]
-    return [f"--iree-hal-target-device={device}", f"{kind}={context.target.string(attribute)}", *more]
+    kind, device = _DEVICES[attribute]
+    first, *more = device
+    return [first, f"{kind}={context.target.string(attribute)}", *more]
 
 
 def _device(name: str, doc: str) -> Attribute:
