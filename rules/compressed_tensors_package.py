@@ -11,6 +11,7 @@ from mlcbuild.rules.exact_formats import check_compressed_tensors
 from mlcbuild.rules.precision import QUANTIZATION
 from mlcbuild.rules.providers import FilesInfo, ModelInfo
 from mlcbuild.rules.quantized_weights import quantize
+from mlcbuild.rules.requantizing import ALLOW_REQUANTIZE
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
 
@@ -54,6 +55,7 @@ COMPRESSED_TENSORS_PACKAGE = Rule(
         attributes=(
             Attribute(name="model", kind=AttributeKind.LABEL, mandatory=True, provides=("model",), doc="The model."),
             QUANTIZATION,
+            ALLOW_REQUANTIZE,
             *calibration_attributes(),
         ),
         provides=("files",),

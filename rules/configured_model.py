@@ -13,6 +13,7 @@ from mlcbuild.rules.backend import PlatformInfo, backends
 from mlcbuild.rules.legality import dtype_error
 from mlcbuild.rules.precision import TargetPrecision, one_scheme, target_precision
 from mlcbuild.rules.providers import ModelInfo
+from mlcbuild.rules.requantizing import check_kept_weights, refuses_requantizing
 from mlcbuild.rules.rule import RuleContext
 from mlcbuild.workspace.schema import PLATFORM
 
@@ -66,13 +67,21 @@ def configure(
         for one in invalid:
             report = context.report_illegal if one.attribute == PLATFORM else context.report
             report(one.error, attribute=one.attribute)
+    refuses = not part and refuses_requantizing(context)
+    if refuses:
+        check_kept_weights(context, model, precision.names)
     stage = precision.stage("mlcbuild.compiler.stages.configure_model:run")
     configured = context.stage(
         "ConfigureModel",
         stage.function,
         inputs={"model": precision.model, "parameters": model.parameters, **stage.inputs},
         outputs={"model_out": "model.json", "parameters_out": "parameters.json", "window": "window.json"},
-        parameters={"overrides": checked, "kv_state_kinds": kinds, "sliding_windows": windows},
+        parameters={
+            "overrides": checked,
+            "kv_state_kinds": kinds,
+            "sliding_windows": windows,
+            **({"refuse_requantizing": True} if refuses and model.known is None else {}),
+        },
         plugins=stage.plugins,
         part=part,
     )

@@ -14,6 +14,7 @@ from mlcbuild.rules.families import family_plugins
 from mlcbuild.rules.precision import QUANTIZATION
 from mlcbuild.rules.providers import FilesInfo, ModelInfo, WeightsInfo
 from mlcbuild.rules.quantized_weights import quantize
+from mlcbuild.rules.requantizing import ALLOW_REQUANTIZE
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
 
@@ -72,6 +73,7 @@ GGUF_PACKAGE = Rule(
         attributes=(
             Attribute(name="model", kind=AttributeKind.LABEL, mandatory=True, provides=("model",), doc="The model."),
             QUANTIZATION,
+            ALLOW_REQUANTIZE,
             *calibration_attributes(),
             *automatic_attributes(_CANDIDATES),
         ),

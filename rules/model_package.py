@@ -7,6 +7,7 @@ from mlcbuild.rules.calibration import calibration_attributes
 from mlcbuild.rules.model_library import LIBRARY_ATTRIBUTES, compile_library, configure_library, platform_of
 from mlcbuild.rules.providers import ExecutableInfo, FilesInfo, ModelInfo, PackageInfo
 from mlcbuild.rules.quantized_weights import ENCODE, quantize
+from mlcbuild.rules.requantizing import ALLOW_REQUANTIZE
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
 from mlcbuild.workspace.schema import RuleSchema
 
@@ -45,7 +46,7 @@ MODEL_PACKAGE = Rule(
     schema=RuleSchema(
         name="model_package",
         doc="Everything that running a model takes, in one directory; `mlcbuild run` generates text with it.",
-        attributes=(*LIBRARY_ATTRIBUTES, ENCODE, *calibration_attributes(), *automatic_attributes()),
+        attributes=(*LIBRARY_ATTRIBUTES, ENCODE, ALLOW_REQUANTIZE, *calibration_attributes(), *automatic_attributes()),
         provides=("library", "weights", "files", "executable", "package"),
     ),
     implementation=implement,

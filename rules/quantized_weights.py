@@ -21,6 +21,7 @@ from mlcbuild.rules.configured_model import ConfiguredModel, configure
 from mlcbuild.rules.imported_weights import ImportedShards, import_weights, imported_shards
 from mlcbuild.rules.precision import QUANTIZATION, TargetPrecision
 from mlcbuild.rules.providers import FilesInfo, ModelInfo, WeightsInfo
+from mlcbuild.rules.requantizing import ALLOW_REQUANTIZE
 from mlcbuild.rules.rule import Providers, Rule, RuleContext, stage_action
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
 
@@ -43,6 +44,7 @@ class QuantizeShards:
     parameters: DerivedArtifact
     precision: TargetPrecision
     encode: str
+    allow_requantize: bool
     calibration: ShardCalibration | None = None
     measure: MeasureShard | None = None
 
@@ -76,7 +78,11 @@ class QuantizeShards:
                         "shard_out": f"params_shard_{index}.bin",
                         "records": f"records_{index:05d}.json",
                     },
-                    parameters={"encode": self.encode, "index": index},
+                    parameters={
+                        "encode": self.encode,
+                        "index": index,
+                        **({"allow_requantize": True} if self.allow_requantize else {}),
+                    },
                     plugins=stage.plugins,
                 )
             )
@@ -130,6 +136,7 @@ def quantize(
             parameters=configured.parameters,
             precision=configured.precision,
             encode=encode,
+            allow_requantize=context.target.boolean(ALLOW_REQUANTIZE.name),
             calibration=calibration,
             measure=None if automatic is None else automatic.measure,
         ),
@@ -170,6 +177,7 @@ QUANTIZED_WEIGHTS = Rule(
             Attribute(name="model", kind=AttributeKind.LABEL, mandatory=True, provides=("model",), doc="The model."),
             QUANTIZATION,
             ENCODE,
+            ALLOW_REQUANTIZE,
             *calibration_attributes(),
             *automatic_attributes(),
         ),

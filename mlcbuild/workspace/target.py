@@ -65,6 +65,10 @@ class Target:
         value = self.values.get(attribute)
         return self._declared(attribute).value_if_absent if value is None else value
 
+    def declares(self, attribute: str) -> bool:
+        """Whether targets of the rule have an attribute of a name."""
+        return any(one.name == attribute for one in self.schema.attributes)
+
     def has(self, attribute: str) -> bool:
         """Whether the target or its configuration sets a value. Raises KeyError for an unknown name."""
         return self._declared(attribute).name in self.values

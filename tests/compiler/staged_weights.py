@@ -29,7 +29,13 @@ def imported(directory: Path, source: Path, config: Mapping[str, object] = TINY)
     return manifest
 
 
-def quantized(directory: Path, quantization: str | QuantizationScheme, *, encode: str = "raw") -> dict[str, Any]:
+def quantized(
+    directory: Path,
+    quantization: str | QuantizationScheme,
+    *,
+    encode: str = "raw",
+    allow_requantize: bool = True,
+) -> dict[str, Any]:
     manifest = json.loads((directory / "manifest.json").read_text())
     scheme = schemes.scheme(quantization) if isinstance(quantization, str) else quantization
     records = []
@@ -44,6 +50,7 @@ def quantized(directory: Path, quantization: str | QuantizationScheme, *, encode
             encoder=schemes.encoder_class(scheme),
             index=number,
             encode=encode,
+            allow_requantize=allow_requantize,
         )
     index_weights.run(
         records=tuple(reversed(records)),

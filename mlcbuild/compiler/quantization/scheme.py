@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from mlcbuild.compiler.models.parameter_role import ParameterRole
 
 if TYPE_CHECKING:
+    from mlcbuild.compiler.weights.held_weights import HeldWeights
     from mlcbuild.compiler.weights.integers import IntegerMatrix
     from mlcbuild.compiler.weights.scaled_floats import FloatMatrix
     from mlcbuild.compiler.weights.tensor import Array
@@ -77,6 +78,15 @@ class QuantizationScheme(Protocol):
 
     def stored(self, weight: Weight) -> tuple[StoredTensor, ...]:
         """What is stored for a parameter. Raises StageError, naming it, where its shape cannot be stored so."""
+
+
+@runtime_checkable
+class KeepingScheme(QuantizationScheme, Protocol):
+    """A scheme that may store matrices of a quantized checkpoint as they are."""
+
+    def may_keep(self, held: HeldWeights) -> bool:
+        """Whether what a checkpoint holds, as far as its `config.json` says, has numbers that are stored so. Tensors
+        may show that a matrix has not."""
 
 
 @runtime_checkable

@@ -8,6 +8,8 @@ import numpy as np
 
 from mlcbuild.compiler.models.checkpoints.operations import Concatenate
 from mlcbuild.compiler.models.checkpoints.parameters import Parameter
+from mlcbuild.compiler.quantization.kept_weights import again_advice
+from mlcbuild.compiler.quantization.mixed.scheme import scheme_of
 from mlcbuild.compiler.quantization.scheme import (
     BlockEncoder,
     Encoder,
@@ -35,12 +37,12 @@ _PIECE_ELEMENTS = 1 << 20  # of a matrix that is quantized in pieces
 
 
 def stored_pieces(
-    source: ImportedShard, part: Parameter, scheme: QuantizationScheme, encoder: Encoder
+    source: ImportedShard, part: Parameter, scheme: QuantizationScheme, encoder: Encoder, *, only_kept: bool = False
 ) -> Iterator[tuple[Array, ...]]:
     """What `stored_part` gives, in pieces along the first axis where the encoder takes a matrix so. The memory of a
     piece is used again for the next; that of a whole matrix would have to be got and cleared."""
     if not (isinstance(encoder, RowEncoder) and _is_read_by_rows(source, part) and encoder.has_rows_apart(part)):
-        yield stored_part(source, part, scheme, encoder)
+        yield stored_part(source, part, scheme, encoder, only_kept=only_kept)
         return
     dtype = kept_dtype(part, scheme.model_dtype)
     step = max(1, _PIECE_ELEMENTS // max(part.shape[1], 1))
@@ -69,17 +71,29 @@ def _is_read_by_rows(source: ImportedShard, part: Parameter) -> bool:
 
 
 def stored_part(
-    source: ImportedShard, part: Parameter, scheme: QuantizationScheme, encoder: Encoder
+    source: ImportedShard, part: Parameter, scheme: QuantizationScheme, encoder: Encoder, *, only_kept: bool = False
 ) -> tuple[Array, ...]:
     """The arrays that are stored for one of a parameter's `parts`: integers, floats of 8 bits and blocks of a quantized
     checkpoint as they are, where the scheme has the same, and else what the encoder makes of the numbers. Static scales
-    of activations that the shard has are stored with them, where the scheme has such."""
+    of activations that the shard has are stored with them, where the scheme has such. Raises StageError where integers
+    or floats are `only_kept`, and the scheme that quantizes the parameter has other ones."""
     arrays = _stored_integers(source, part, encoder) or _stored_floats(source, part, encoder)
     if arrays is None and has_blocks(source, part):
         arrays = _stored_blocks(source, part, scheme, encoder)
+    if arrays is None and only_kept and scheme_of(scheme, part).covers(part.role):
+        _refuse_again(source, part, scheme_of(scheme, part))
     if arrays is None:
         arrays = _encoded(source, part, scheme, encoder)
     return _with_static_scales(source, part, encoder, arrays)
+
+
+def _refuse_again(source: ImportedShard, part: Parameter, scheme: QuantizationScheme) -> None:
+    if has_integers(source, part) or has_floats(source, part):
+        held = "integers" if has_integers(source, part) else "floats of 8 bits"
+        raise StageError(
+            f"{part.name}: the checkpoint's {held} are none that {scheme.name} stores: they would be quantized again",
+            advice=(again_advice(), "or choose a quantization that keeps them, or one that begins with q0"),
+        )
 
 
 def _encoded(source: ImportedShard, part: Parameter, scheme: QuantizationScheme, encoder: Encoder) -> tuple[Array, ...]:

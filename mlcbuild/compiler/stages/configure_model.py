@@ -16,6 +16,7 @@ from mlcbuild.compiler.models.architecture.window import write_window
 from mlcbuild.compiler.models.checkpoints.parameters import read_parameters
 from mlcbuild.compiler.models.configuring import configure
 from mlcbuild.compiler.models.description import read_model, write_model
+from mlcbuild.compiler.quantization.kept_weights import check_kept
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 from mlcbuild.errors import StageError
 
@@ -31,14 +32,19 @@ def run(
     overrides: Mapping[str, object],
     kv_state_kinds: Sequence[str] | None = None,
     sliding_windows: bool = True,
+    refuse_requantizing: bool = False,
 ) -> None:
     """`scheme` is a plug-in; the others are those of `models.configuring.configure`.
 
-    Raises StageError with every reason why the model cannot be built so.
+    Raises StageError with every reason why the model cannot be built so, and, if requantizing is refused, for a scheme
+    that would quantize the weights of a quantized checkpoint again.
     """
+    listed = read_parameters(parameters)
+    if refuse_requantizing:
+        check_kept(listed.quantized, (scheme,))
     configured, invalid = configure(
         read_model(model),
-        read_parameters(parameters),
+        listed,
         scheme=scheme,
         overrides=overrides,
         kv_state_kinds=kv_state_kinds,

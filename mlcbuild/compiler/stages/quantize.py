@@ -6,7 +6,7 @@ experts one is in memory at a time, of a matrix whose rows are stored apart some
 their first tensor (scales).
 
 What a quantized checkpoint has as integers stays as it is where the scheme can store the same ones, and is restored and
-quantized again where it cannot. The log tells how many parameters were. So it does of static scales of activations.
+quantized again where it cannot and that is allowed. The log tells of each. So it does of static scales of activations.
 """
 
 from __future__ import annotations
@@ -34,28 +34,40 @@ def run(
     encoder: Callable[[QuantizationScheme], Encoder],
     index: int,
     encode: str = "raw",
+    allow_requantize: bool = False,
 ) -> None:
-    """`scheme` and its `encoder` are plug-ins. Raises StageError for a parameter that the scheme cannot store, and for
-    weights that are not finite."""
+    """`scheme` and its `encoder` are plug-ins. Raises StageError for a parameter that the scheme cannot store, for
+    weights that are not finite, and for integers and floats of a quantized checkpoint of Hugging Face that would be
+    quantized again, unless that is allowed."""
     check_encoding(encode)
     source = ImportedShard(shard)
     there = source.descriptions
+    listed = read_parameters(parameters)
     present = [
-        parameter
-        for parameter in read_parameters(parameters).parameters
-        if any(tensor.name in there for tensor in parameter.sources)
+        parameter for parameter in listed.parameters if any(tensor.name in there for tensor in parameter.sources)
     ]
     record = write_shard(
         shard_out,
         data_path=shard_name(index),
-        tensors=_quantized(source, present, scheme, encoder(scheme)),
+        tensors=_quantized(
+            source,
+            present,
+            scheme,
+            encoder(scheme),
+            only_kept=listed.quantized is not None and not allow_requantize,
+        ),
         encode=encode,
     )
     records.write_text(json.dumps(record, separators=(",", ":")) + "\n", encoding="utf-8")
 
 
 def _quantized(
-    source: ImportedShard, parameters: list[Parameter], scheme: QuantizationScheme, encoder: Encoder
+    source: ImportedShard,
+    parameters: list[Parameter],
+    scheme: QuantizationScheme,
+    encoder: Encoder,
+    *,
+    only_kept: bool,
 ) -> Iterator[tuple[StoredTensor, Iterable[Array]]]:
     there = source.descriptions
     for parameter in parameters:
@@ -64,7 +76,7 @@ def _quantized(
             raise StageError(f"the shard has only a part of {parameter.name}: it lacks {', '.join(missing)}")
         first, *others = scheme.stored(parameter)
         kept: list[tuple[Array, ...]] = []
-        yield first, _first_of_each(source, parameter, scheme, encoder, kept)
+        yield first, _first_of_each(source, parameter, scheme, encoder, kept, only_kept=only_kept)
         for place, stored in enumerate(others):
             yield stored, [arrays[place] for arrays in kept]
 
@@ -75,9 +87,11 @@ def _first_of_each(
     scheme: QuantizationScheme,
     encoder: Encoder,
     kept: list[tuple[Array, ...]],
+    *,
+    only_kept: bool,
 ) -> Iterator[Array]:
     """The first array that is stored for each part of a parameter, in pieces; the others are `kept`."""
     for part in parameter.parts:
-        for first, *others in stored_pieces(source, part, scheme, encoder):
+        for first, *others in stored_pieces(source, part, scheme, encoder, only_kept=only_kept):
             kept.append(tuple(others))
             yield first

@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 from mlcbuild.compiler import json_values
 from mlcbuild.compiler.models.checkpoints.parameters import QuantizedCheckpoint
 from mlcbuild.compiler.models.config import ConfigReader
+from mlcbuild.compiler.weights.held_weights import HeldWeights
 from mlcbuild.errors import StageError
 
 Configuration = TypeVar("Configuration")
@@ -38,13 +39,14 @@ class CheckpointFormat(Generic[Configuration]):
     A `quantization_config` is of the format if its `quant_method` is `method` and, where the method has several forms,
     its `format` is one of `forms`. `resolve` reads its other fields; it raises StageError naming the field that is
     missing, out of range or not supported. `configuration` is the frozen dataclass that it makes, which
-    `compiler.json_values` can write.
+    `compiler.json_values` can write. `held` says of it what the checkpoint holds.
     """
 
     name: str
     method: str
     configuration: type[Configuration]
     resolve: Callable[[ConfigReader], Configuration]
+    held: Callable[[Configuration], HeldWeights]
     forms: tuple[str, ...] = ()
 
 
@@ -72,7 +74,7 @@ def quantized_checkpoint(
             if not one.forms or form in one.forms:
                 read = ("quant_method", "format") if one.forms else ("quant_method",)
                 made = one.resolve(table.without(*read))
-                return QuantizedCheckpoint(format=one.name, configuration=json_values.encode(made))
+                return QuantizedCheckpoint(format=one.name, configuration=json_values.encode(made), held=one.held(made))
         if of_method:
             known = ", ".join(sorted(form for one in of_method for form in one.forms))
             raise table.fail("format", f'is "{form}", which is not read', advice=(f"known: {known}", *_ADVICE))

@@ -68,6 +68,7 @@ def _quantized(folder: Path, shard: Path, name: str, *, parameters: str = "param
         scheme=scheme,
         encoder=schemes.encoder_class(scheme),
         index=0,
+        allow_requantize=True,
     )
     return (folder / "out.bin").read_bytes() + (folder / "records.json").read_bytes()
 

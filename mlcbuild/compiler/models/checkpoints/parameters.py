@@ -17,6 +17,7 @@ from mlcbuild.compiler import json_values
 from mlcbuild.compiler.models.checkpoints.operations import Operation, Reshape, Shape, Stack, result_shape
 from mlcbuild.compiler.models.checkpoints.smoothing import SmoothedInput
 from mlcbuild.compiler.models.parameter_role import ParameterRole
+from mlcbuild.compiler.weights.held_weights import HeldWeights
 
 VERSION = 1
 
@@ -113,10 +114,11 @@ class TiedTensor:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizedCheckpoint:
     """How a checkpoint's weights are quantized: a format of `weights/checkpoint_formats/`, and what it made of the
-    `quantization_config`, which only its own modules look into."""
+    `quantization_config`, which only its own modules look into. `held` is what follows for everybody."""
 
     format: str
     configuration: Mapping[str, object]
+    held: HeldWeights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from mlcbuild.compiler.models.parameter_role import ParameterRole
 from mlcbuild.compiler.quantization.scheme import StoredTensor, Weight, as_it_is, checked_dtype
+from mlcbuild.compiler.weights.held_weights import HeldWeights
 from mlcbuild.errors import StageError
 
 BITS = 4
@@ -45,6 +46,9 @@ class AwqScheme:
 
     def covers(self, role: ParameterRole) -> bool:
         return role in self.covered
+
+    def may_keep(self, held: HeldWeights) -> bool:
+        return 0 < held.integer_bits <= BITS and held.group % self.group_size == 0
 
     def stored(self, weight: Weight) -> tuple[StoredTensor, ...]:
         if not self.covers(weight.role):

@@ -13,6 +13,7 @@ from typing import Literal
 from mlcbuild.compiler.models.parameter_role import ParameterRole
 from mlcbuild.compiler.quantization.minifloat import E4M3
 from mlcbuild.compiler.quantization.scheme import StoredTensor, Weight, as_it_is, checked_dtype
+from mlcbuild.compiler.weights.held_weights import HeldWeights
 from mlcbuild.errors import StageError
 
 WORD_DTYPE = "uint32"
@@ -54,6 +55,9 @@ class Float4Scheme:
 
     def covers(self, role: ParameterRole) -> bool:
         return role in self.covered
+
+    def may_keep(self, held: HeldWeights) -> bool:
+        return held.float_bits == 4 and held.group == self.group_size
 
     def stored(self, weight: Weight) -> tuple[StoredTensor, ...]:
         if not self.covers(weight.role):

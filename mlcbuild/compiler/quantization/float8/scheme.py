@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mlcbuild.compiler.models.parameter_role import ParameterRole
-from mlcbuild.compiler.quantization.minifloat import Minifloat
+from mlcbuild.compiler.quantization.minifloat import E4M3, Minifloat
 from mlcbuild.compiler.quantization.scheme import StoredTensor, Weight, as_it_is, checked_dtype
+from mlcbuild.compiler.weights.held_weights import HeldWeights
 
 _COVERED = frozenset({ParameterRole.LINEAR, ParameterRole.EXPERTS})
 
@@ -75,6 +76,13 @@ class Float8Scheme:
 
     def covers(self, role: ParameterRole) -> bool:
         return role in self.covered
+
+    def may_keep(self, held: HeldWeights) -> bool:
+        """Floats of a matrix with one scale are those of blocks with equal ones, and of rows."""
+        if held.float_bits != 8 or self.scales is None or self.format != E4M3:
+            return False
+        rows, columns = self.scales.rows, self.scales.columns
+        return held.block is None or (bool(rows and columns) and held.block[0] % rows == held.block[1] % columns == 0)
 
     @property
     def stores_static_scales(self) -> bool:

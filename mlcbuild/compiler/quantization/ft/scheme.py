@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from mlcbuild.compiler.models.parameter_role import ParameterRole
 from mlcbuild.compiler.quantization.group.scheme import WORD_BITS, GroupScheme
 from mlcbuild.compiler.quantization.scheme import StoredTensor, Weight, as_it_is, checked_dtype
+from mlcbuild.compiler.weights.held_weights import HeldWeights
 
 _FALLBACK_GROUP = 32  # of what those kernels do not multiply by
 
@@ -38,6 +39,9 @@ class FtScheme:
 
     def covers(self, role: ParameterRole) -> bool:
         return role in self.covered
+
+    def may_keep(self, held: HeldWeights) -> bool:
+        return 0 < held.signed_bits <= self.bits and not held.group
 
     def has_row_scales(self, weight: Weight) -> bool:
         """Whether a parameter has one scale a row, and not one a group of 32."""

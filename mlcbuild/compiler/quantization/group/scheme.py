@@ -7,6 +7,7 @@ from typing import Literal
 
 from mlcbuild.compiler.models.parameter_role import ParameterRole
 from mlcbuild.compiler.quantization.scheme import StoredTensor, Weight, as_it_is, checked_dtype
+from mlcbuild.compiler.weights.held_weights import HeldWeights
 from mlcbuild.errors import StageError
 
 WORD_BITS = 32
@@ -70,6 +71,9 @@ class GroupScheme:
 
     def covers(self, role: ParameterRole) -> bool:
         return role in self.covered
+
+    def may_keep(self, held: HeldWeights) -> bool:
+        return 0 < held.signed_bits <= self.bits and held.group % self.group_size == 0
 
     def is_by_columns(self, role: ParameterRole) -> bool:
         """Whether what is stored for a matrix (out, in) has `out` as its last axis."""

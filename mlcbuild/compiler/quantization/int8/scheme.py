@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from mlcbuild.compiler.models.parameter_role import ParameterRole
 from mlcbuild.compiler.quantization.scheme import StoredTensor, Weight, as_it_is, checked_dtype
+from mlcbuild.compiler.weights.held_weights import HeldWeights
 from mlcbuild.errors import StageError
 
 LARGEST = 127
@@ -40,6 +41,9 @@ class Int8Scheme:
 
     def covers(self, role: ParameterRole) -> bool:
         return role in self.covered
+
+    def may_keep(self, held: HeldWeights) -> bool:
+        return 0 < held.signed_bits <= 8 and not held.group
 
     def static_scales(self, weight: Weight) -> int:
         """How many static scales of activations are stored for a matrix."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.weights.checkpoint_format import CheckpointFormat, refuse_other_fields, refused
+from mlcbuild.compiler.weights.held_weights import HeldWeights, words_of_integers
 
 MAX_GROUP = 1 << 20
 # What AutoAWQ and transformers tell their kernels, and which modules are left as they are, as their tensors show.
@@ -37,4 +38,11 @@ def resolve(table: ConfigReader) -> AwqConfiguration:
     return AwqConfiguration(group_size=None if group_size == -1 else group_size)
 
 
-FORMAT = CheckpointFormat(name="awq", method="awq", configuration=AwqConfiguration, resolve=resolve)
+def held(configuration: AwqConfiguration) -> HeldWeights:
+    group = configuration.group_size or 0
+    return HeldWeights(
+        words=words_of_integers(4, group=group, zero_points=True), integer_bits=4, zero_points=True, group=group
+    )
+
+
+FORMAT = CheckpointFormat(name="awq", method="awq", configuration=AwqConfiguration, resolve=resolve, held=held)

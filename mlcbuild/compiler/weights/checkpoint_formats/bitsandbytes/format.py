@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.weights.checkpoint_format import CheckpointFormat, refuse_other_fields, refused
+from mlcbuild.compiler.weights.held_weights import HeldWeights
 
 # How activations are computed there, which modules are left, and what each tensor says of itself.
 _TOLD = (
@@ -37,6 +38,12 @@ def resolve(table: ConfigReader) -> BitsAndBytesConfiguration:
     return BitsAndBytesConfiguration(bits=4 if in_4 else 8)
 
 
+def held(configuration: BitsAndBytesConfiguration) -> HeldWeights:
+    if configuration.bits == 8:
+        return HeldWeights(words="signed bytes with a scale a row", integer_bits=8)
+    return HeldWeights(words="floats of 4 bits of bitsandbytes")
+
+
 FORMAT = CheckpointFormat(
-    name="bitsandbytes", method="bitsandbytes", configuration=BitsAndBytesConfiguration, resolve=resolve
+    name="bitsandbytes", method="bitsandbytes", configuration=BitsAndBytesConfiguration, resolve=resolve, held=held
 )

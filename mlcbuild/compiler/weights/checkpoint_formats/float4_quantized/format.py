@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.weights.checkpoint_format import CheckpointFormat, refuse_other_fields, refused
 from mlcbuild.compiler.weights.compressed_tensors import FIELDS, METHOD, groups_of_modules, refuse_dynamic
+from mlcbuild.compiler.weights.held_weights import HeldWeights
 
 _FORMS = {"mxfp4-pack-quantized": 32, "nvfp4-pack-quantized": 16}  # with the columns that have a scale
 _STRATEGIES = {32: "group", 16: "tensor_group"}
@@ -49,10 +50,16 @@ def _group_size(weights: ConfigReader) -> int:
     return size
 
 
+def held(configuration: Float4Configuration) -> HeldWeights:
+    group = configuration.group_size
+    return HeldWeights(words="MXFP4" if group == 32 else "NVFP4", float_bits=4, group=group)
+
+
 FORMAT = CheckpointFormat(
     name="float4_quantized",
     method=METHOD,
     forms=tuple(_FORMS),
     configuration=Float4Configuration,
     resolve=resolve,
+    held=held,
 )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.weights.checkpoint_format import CheckpointFormat, refuse_other_fields, refused
 from mlcbuild.compiler.weights.compressed_tensors import FIELDS, METHOD, groups_of_modules, refuse_dynamic
+from mlcbuild.compiler.weights.held_weights import HeldWeights
 
 _FORM = "float-quantized"
 _STRATEGIES = ("channel", "tensor", "block")
@@ -80,10 +81,15 @@ def _check(numbers: ConfigReader, *, strategies: tuple[str, ...], dynamic: bool)
         raise refused(numbers, "strategy", f'is "{strategy}"; read are {", ".join(strategies)}')
 
 
+def held(configuration: FloatQuantizedConfiguration) -> HeldWeights:
+    return HeldWeights(words="E4M3 with scales", float_bits=8, block=configuration.block)
+
+
 FORMAT = CheckpointFormat(
     name="float_quantized",
     method=METHOD,
     forms=(_FORM,),
     configuration=FloatQuantizedConfiguration,
     resolve=resolve,
+    held=held,
 )

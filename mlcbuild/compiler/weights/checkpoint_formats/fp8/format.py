@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.weights.checkpoint_format import CheckpointFormat, refuse_other_fields, refused
+from mlcbuild.compiler.weights.held_weights import HeldWeights
 
 # Which modules are left as they are, as their tensors show, and how scales were chosen.
 _TOLD = ("modules_to_not_convert", "ignored_layers", "scale_fmt")
@@ -40,4 +41,8 @@ def resolve(table: ConfigReader) -> Fp8Configuration:
     return Fp8Configuration(block=(sizes[0], sizes[1]), is_static=is_static)
 
 
-FORMAT = CheckpointFormat(name="fp8", method="fp8", configuration=Fp8Configuration, resolve=resolve)
+def held(configuration: Fp8Configuration) -> HeldWeights:
+    return HeldWeights(words="E4M3 with scales", float_bits=8, block=configuration.block)
+
+
+FORMAT = CheckpointFormat(name="fp8", method="fp8", configuration=Fp8Configuration, resolve=resolve, held=held)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.weights.checkpoint_format import CheckpointFormat, refuse_other_fields, refused
+from mlcbuild.compiler.weights.held_weights import HeldWeights, words_of_integers
 
 BITS = (2, 3, 4, 8)
 MAX_GROUP = 1 << 20
@@ -23,12 +24,14 @@ _OF_QUANTIZERS = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GptqConfiguration:
     """`group_size` inputs share a scale and a zero point, None for all of them, where no `g_idx` says which do; with
-    `act_order` there has to be one. `zero_offset` is what stored zero points lack."""
+    `act_order` there has to be one. `zero_offset` is what stored zero points lack. Where all are `symmetric`, a zero
+    point is the middle."""
 
     bits: int
     group_size: int | None
     act_order: bool
     zero_offset: int
+    symmetric: bool = True
 
 
 def resolve(table: ConfigReader) -> GptqConfiguration:
@@ -53,7 +56,16 @@ def resolve(table: ConfigReader) -> GptqConfiguration:
         group_size=None if group_size == -1 else group_size,
         act_order=table.boolean("desc_act", default=False),
         zero_offset=1 if layout == "gptq" else 0,
+        symmetric=table.boolean("sym", default=True),
     )
 
 
-FORMAT = CheckpointFormat(name="gptq", method="gptq", configuration=GptqConfiguration, resolve=resolve)
+def held(configuration: GptqConfiguration) -> HeldWeights:
+    bits, group, zero_points = configuration.bits, configuration.group_size or 0, not configuration.symmetric
+    words = words_of_integers(bits, group=group, zero_points=zero_points)
+    if configuration.act_order:
+        return HeldWeights(words=f"{words}, whose columns act-order has scattered")
+    return HeldWeights(words=words, integer_bits=bits, zero_points=zero_points, group=group)
+
+
+FORMAT = CheckpointFormat(name="gptq", method="gptq", configuration=GptqConfiguration, resolve=resolve, held=held)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.weights.checkpoint_format import CheckpointFormat, refuse_other_fields, refused
 from mlcbuild.compiler.weights.compressed_tensors import FIELDS, METHOD, groups_of_modules, refuse_dynamic
+from mlcbuild.compiler.weights.held_weights import HeldWeights
 
 _FORM = "int-quantized"
 _STRATEGIES = ("channel", "tensor")
@@ -59,10 +60,15 @@ def _check(numbers: ConfigReader, strategies: tuple[str, ...]) -> None:
         raise refused(numbers, "strategy", f'is "{strategy}"; read are {", ".join(strategies)}')
 
 
+def held(_configuration: IntQuantizedConfiguration) -> HeldWeights:
+    return HeldWeights(words="signed bytes with a scale a row", integer_bits=8)
+
+
 FORMAT = CheckpointFormat(
     name="int_quantized",
     method=METHOD,
     forms=(_FORM,),
     configuration=IntQuantizedConfiguration,
     resolve=resolve,
+    held=held,
 )

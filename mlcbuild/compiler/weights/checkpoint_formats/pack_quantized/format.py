@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.weights.checkpoint_format import CheckpointFormat, refuse_other_fields, refused
 from mlcbuild.compiler.weights.compressed_tensors import FIELDS, METHOD, groups_of_modules, refuse_dynamic
+from mlcbuild.compiler.weights.held_weights import HeldWeights, words_of_integers
 
 BITS = (2, 4, 8)
 _FORM = "pack-quantized"
@@ -48,10 +49,18 @@ def _bits(weights: ConfigReader) -> int:
     return bits
 
 
+def held(configuration: PackQuantizedConfiguration) -> HeldWeights:
+    bits, zero_points = max(configuration.bits), configuration.is_asymmetric
+    return HeldWeights(
+        words=words_of_integers(bits, zero_points=zero_points), integer_bits=bits, zero_points=zero_points
+    )
+
+
 FORMAT = CheckpointFormat(
     name="pack_quantized",
     method=METHOD,
     forms=(_FORM,),
     configuration=PackQuantizedConfiguration,
     resolve=resolve,
+    held=held,
 )
