@@ -62,6 +62,12 @@ platform = "@platforms//:cpu"
 """
 
 
+def calibration(root: Path) -> None:
+    """The world `models`, with the texts of this repository that models are observed on."""
+    models(root)
+    shutil.copytree(PROJECT / "models/calibration", root / "models/calibration")
+
+
 def tiny_config(root: Path) -> None:
     """A workspace with the `config.json` of a llama of two layers, which needs no weights."""
     write_config(root / "config.json", TINY)
@@ -97,7 +103,7 @@ def _commit(root: Path) -> None:
 
 
 WORLDS: Mapping[str, Callable[[Path], None]] = {
-    world.__name__: world for world in (empty, tiny_model, models, tiny_config, commands, this_repository)
+    world.__name__: world for world in (empty, tiny_model, models, calibration, tiny_config, commands, this_repository)
 }
 _COMMIT = ("commit", "--quiet", "--message", "Begin")
 _AUTHOR = ("-c", "user.name=A", "-c", "user.email=a@example.com")

@@ -32,8 +32,8 @@ def _folder(world: World, name: str, quantization: dict[str, object]) -> str:
 def test_a_quantized_checkpoint_is_built_into_several_schemes(tmp_path: Path) -> None:
     world = World(tmp_path)
     targets = "".join(
-        f'\n[[quantized_weights]]\nname = "{scheme}"\nmodel = ":awq-model"\nquantization = "{scheme}"\n'
-        for scheme in ("q8f16_1", "q4f16_1")
+        f'\n[[quantized_weights]]\nname = "{scheme}"\nmodel = ":awq-model"\nquantization = "{scheme}"\n{more}'
+        for scheme, more in (("q8f16_1", ""), ("q4f16_1", "allow_requantize = true\n"))
     )
     world.write("BUILD.toml", HEAD + _folder(world, "awq", _QUANTIZATION) + targets)
     done = world.build("//...")
