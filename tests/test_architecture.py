@@ -66,6 +66,7 @@ NAMES = frozenset(
         "mlcbuild.compiler.models.sizes",
         "mlcbuild.compiler.operator_pattern",
         "mlcbuild.compiler.phases.places",
+        "mlcbuild.compiler.quantization.kept_weights",
         "mlcbuild.compiler.quantization.mixed.precision",
         "mlcbuild.compiler.quantization.mixed.scheme",
         "mlcbuild.compiler.quantization.scheme",
