@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.compiler.test_mixtures import MODELS
 from tests.compiler.tiny_models import TINY
 from tests.end_to_end.kernel_cache import KernelCache
 from tests.end_to_end.world import World
@@ -38,13 +39,19 @@ platform = ":gpu"
 overrides = {{ context_window_size = 64, prefill_chunk_size = 16 }}
 """
 
+_CONFIGS = {"llama": TINY, "mixtral": MODELS["mixtral"]}
+
 
 @pytest.mark.parametrize(
-    ("arch", "quantization"),
+    ("arch", "quantization", "model"),
     [
-        ("sm_80", "fp8_e4m3fn_bf16_block_scale"),
+        ("sm_80", "fp8_e4m3fn_bf16_block_scale", "llama"),
         *(
-            pytest.param(arch, scheme, marks=pytest.mark.exhaustive)
+            pytest.param(arch, "fp8_e4m3fn_bf16_block_scale", "mixtral", marks=pytest.mark.exhaustive)
+            for arch in ("sm_80", "sm_90a")
+        ),
+        *(
+            pytest.param(arch, scheme, "llama", marks=pytest.mark.exhaustive)
             for arch in ("sm_80", "sm_90a")
             for scheme in ("fp8_e4m3fn_bf16_block_scale", "e4m3_e4m3_f16", "int8_int8_f16")
             if (arch, scheme) != ("sm_80", "fp8_e4m3fn_bf16_block_scale")
@@ -52,11 +59,11 @@ overrides = {{ context_window_size = 64, prefill_chunk_size = 16 }}
     ],
 )
 def test_a_library_is_built_and_names_them(
-    tmp_path: Path, kernel_cache: KernelCache, arch: str, quantization: str
+    tmp_path: Path, kernel_cache: KernelCache, arch: str, quantization: str, model: str
 ) -> None:
     world = World(tmp_path)
     world.write("BUILD.toml", BUILD_FILE.format(arch=arch, quantization=quantization))
-    world.write("config.json", json.dumps(TINY))
+    world.write("config.json", json.dumps(_CONFIGS[model]))
     with kernel_cache.used_by(world.root, world.cache):
         done = world.build("//:library")
     assert done.code == 0, done.err
@@ -64,6 +71,7 @@ def test_a_library_is_built_and_names_them(
     kernels = json.loads(shown.out)["kernels"]
     in_triton = {name.split()[0] for name in kernels["triton"]}
     rounding = set() if quantization.startswith("int8") else {"quantize_rows"}
-    assert in_triton == {"batch_prefill_paged_kv", "batch_prefill_ragged_kv", "scaled_matmul", *rounding}
+    grouped = {"grouped_matmul"} if model == "mixtral" else set()
+    assert in_triton == {"batch_prefill_paged_kv", "batch_prefill_ragged_kv", "scaled_matmul", *rounding, *grouped}
     others = [name for source, names in kernels.items() if source != "triton" for name in names]
     assert not any("dequantize" in name or "round_activations" in name for name in others)

@@ -24,7 +24,7 @@ _MODULE = "mlcbuild.compiler.backends.cuda.triton_kernels.products"
 TYPES = {"float16": "*fp16", "bfloat16": "*bf16", "float32": "*fp32", "int8": "*i8"}
 _FLOATS = {"float8_e4m3fn": ("*fp8e4nv", 1), "float8_e5m2": ("*fp8e5", 2)}  # and FORMAT of their bits
 DEPTH = 128  # numbers of a row that are multiplied at a time; those of a group, where there are groups
-_OPAQUE = 8  # TVM's pattern of kernels that nothing is fused with
+OPAQUE = 8  # TVM's pattern of kernels that nothing is fused with
 _FIRST_WITH_FLOATS = 89  # the architecture whose tensor cores are the first to know floats of 8 bits
 _WIDEST = 1 << 15  # numbers of a row that has one scale, which one block holds
 
@@ -104,13 +104,13 @@ def quantize(
     arch, floats = str(target.attrs["arch"]), numbers.floats
     assert floats is not None
     inner = int(x.shape[-1])
-    groups, count = numbers.groups(inner), _product(list(x.shape)[:-1])
+    groups, count = numbers.groups(inner), product_of(list(x.shape)[:-1])
     made = [relax.TensorType(x.shape, numbers.of_rows(arch))]
     if numbers.scaled:
         made.append(relax.TensorType((groups, count), "float32"))
     given = [("x", x), *([("static", relax.TensorType((groups,), "float32"))] if static else [])]
-    buffers = _buffers([*given, *zip(("numbers", "scales"), made, strict=False)])
-    rows = _product(list(buffers["x"].shape)[:-1])
+    buffers = buffers_of([*given, *zip(("numbers", "scales"), made, strict=False)])
+    rows = product_of(list(buffers["x"].shape)[:-1])
     width = 1 << ((numbers.group or inner) - 1).bit_length()
     together = max(1, min(1024 // width, 1 << (groups - 1).bit_length()))
     kernel = TritonKernel(
@@ -118,7 +118,7 @@ def quantize(
         signature=(
             ("x", TYPES[str(x.dtype)]),
             ("static", "*fp32"),
-            ("numbers", _type(numbers.of_rows(arch))),
+            ("numbers", triton_type(numbers.of_rows(arch))),
             ("scales", "*fp32"),
             ("rows", "i32"),
             ("columns", "i32"),
@@ -143,10 +143,10 @@ def quantize(
         address(buffers["static"]) if static else scales,
         address(buffers["numbers"]),
         scales,
-        _int32(rows),
-        _int32(inner),
+        int32(rows),
+        int32(inner),
     ]
-    return _host(buffers, [(0, kernel, arguments, (_int32(rows), _int32(-(-groups // together))))], rows), made
+    return host_kernel(buffers, [(0, kernel, arguments, (int32(rows), int32(-(-groups // together))))], rows), made
 
 
 def product(
@@ -160,14 +160,14 @@ def product(
     arch = str(target.attrs["arch"])
     types = dict(operands)
     columns, inner = (int(size) for size in types["weights"].shape)
-    buffers = _buffers([*operands, ("output", output)])
-    rows = _product(list(buffers["numbers"].shape)[:-1])
+    buffers = buffers_of([*operands, ("output", output)])
+    rows = product_of(list(buffers["numbers"].shape)[:-1])
     weights = str(types["weights"].dtype)
     format_ = numbers.format(arch)
     signature = (
-        ("numbers", _type(numbers.of_rows(arch))),
+        ("numbers", triton_type(numbers.of_rows(arch))),
         ("scales", "*fp32"),
-        ("weights", "*u8" if format_ else _type(weights)),
+        ("weights", "*u8" if format_ else triton_type(weights)),
         ("weight_scales", "*fp32"),
         ("output", TYPES[str(output.dtype)]),
         ("rows", "i32"),
@@ -177,11 +177,11 @@ def product(
     even = [name for name, size in (("columns", columns), ("inner", inner)) if size % 16 == 0]
     arguments = [
         *(address(buffers.get(name, buffers["numbers"])) for name, _ in signature[:5]),
-        _int32(rows),
-        _int32(columns),
-        _int32(inner),
+        int32(rows),
+        int32(columns),
+        int32(inner),
     ]
-    choices: list[_Choice] = []
+    choices: list[Choice] = []
     for most, tile in tiles(columns):
         kernel = TritonKernel(
             function=f"{_MODULE}:product",
@@ -203,17 +203,17 @@ def product(
             stages=tile.stages,
         )
         blocks = tirx.ceildiv(rows, tile.rows) * -(-columns // tile.columns)
-        choices.append((most, kernel, arguments, (_int32(blocks), _int32(1))))
-    return _host(buffers, choices, rows)
+        choices.append((most, kernel, arguments, (int32(blocks), int32(1))))
+    return host_kernel(buffers, choices, rows)
 
 
 # Up to how many rows (0: any number), what is started then, with which arguments, and on which grid.
-_Choice = tuple[int, TritonKernel, list[Expression], tuple[Expression, Expression]]
+Choice = tuple[int, TritonKernel, list[Expression], tuple[Expression, Expression]]
 
 
-def _host(buffers: dict[str, tirx.Buffer], choices: Sequence[_Choice], rows: Expression) -> tirx.PrimFunc:
+def host_kernel(buffers: dict[str, tirx.Buffer], choices: Sequence[Choice], rows: Expression) -> tirx.PrimFunc:
     """The kernel that starts the first choice that is for so many rows."""
-    taken: list[_Choice] = []
+    taken: list[Choice] = []
     for choice in choices:
         if not (isinstance(rows, int | tirx.IntImm) and 0 < choice[0] < int(rows)):
             taken.append(choice)
@@ -224,11 +224,11 @@ def _host(buffers: dict[str, tirx.Buffer], choices: Sequence[_Choice], rows: Exp
     for most, kernel, arguments, grid in reversed(taken[:-1]):
         body = tirx.IfThenElse(rows <= most, launch(kernel, arguments, grid), body)
     function = replace_body(tirx.PrimFunc(list(buffers.values()), tirx.Evaluate(0)), body)
-    attributes = {"op_pattern": _OPAQUE, "tirx.is_scheduled": True, "s_tir": True}
+    attributes = {"op_pattern": OPAQUE, "tirx.is_scheduled": True, "s_tir": True}
     return naming(function.with_attrs(attributes), [kernel for _, kernel, *_ in taken])
 
 
-def _buffers(named: Sequence[tuple[str, relax.TensorType]]) -> dict[str, tirx.Buffer]:
+def buffers_of(named: Sequence[tuple[str, relax.TensorType]]) -> dict[str, tirx.Buffer]:
     """Buffers of types. A size that only run time knows is one variable wherever it is."""
     sizes: list[tuple[Expression, tirx.Var]] = []
 
@@ -247,7 +247,7 @@ def _buffers(named: Sequence[tuple[str, relax.TensorType]]) -> dict[str, tirx.Bu
     }
 
 
-def _product(sizes: Sequence[Expression]) -> Expression:
+def product_of(sizes: Sequence[Expression]) -> Expression:
     """Sizes multiplied, those that are known as a number."""
     known = math.prod(int(size) for size in sizes if isinstance(size, tirx.IntImm))
     others = [size for size in sizes if not isinstance(size, tirx.IntImm)]
@@ -257,9 +257,9 @@ def _product(sizes: Sequence[Expression]) -> Expression:
     return whole if known == 1 else whole * known
 
 
-def _type(dtype: str) -> str:
+def triton_type(dtype: str) -> str:
     return _FLOATS[dtype][0] if dtype in _FLOATS else TYPES[dtype]
 
 
-def _int32(value: Expression) -> Expression:
+def int32(value: Expression) -> Expression:
     return tirx.const(int(value), "int32") if isinstance(value, int | tirx.IntImm) else tirx.Cast("int32", value)

@@ -1,8 +1,9 @@
 """Kernels in Triton take the place of products whose rows a scheme rounds to 8 bits.
 
-Such a product is `matmul(round_activations(x), permute_dims(dequantize(weights)))`, or `int8_product` of rows that are
-bytes already. What a scheme's kernels look like, its reader tells; a product whose kernels differ stays as it is. The
-rows' numbers and scales become tensors of their own, once for all products that read these rows.
+Such a product is `matmul(round_activations(x), permute_dims(dequantize(weights)))`, the same of rows with the matrices
+of their experts (`expert_matmul`), or `int8_product` of rows that are bytes already. What a scheme's kernels look like,
+its reader tells; a product whose kernels differ stays as it is. The rows' numbers and scales become tensors of their
+own, once for all products that read these rows.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import tvm
 import tvm_ffi
 from tvm import relax, te, tirx
 
-from mlcbuild.compiler.backends.cuda.kernels import triton_products
+from mlcbuild.compiler.backends.cuda.kernels import triton_expert_products, triton_products
 from mlcbuild.compiler.backends.cuda.kernels.triton_products import Numbers
 from mlcbuild.compiler.kernel_attributes import RESTORES_WEIGHTS
+from mlcbuild.compiler.models.layers.experts import expert_product
 from mlcbuild.compiler.passes.rewriting import callee, finish, is_operator, rewrite_dataflow
 from mlcbuild.compiler.quantization.float8.reader import restoring, rounded_activations
 from mlcbuild.compiler.quantization.float8.scheme import Float8Scheme
@@ -72,7 +74,7 @@ class _Dispatch:
         self._numbers: dict[relax.Var, list[tuple[str, relax.Var]]] = {}
 
     def rewrite(self, binding: relax.VarBinding) -> Iterator[relax.VarBinding]:
-        made = self._of_floats(binding) or self._of_bytes(binding)
+        made = self._of_floats(binding) or self._of_bytes(binding) or self._of_experts(binding)
         if made is None:
             yield binding
             return
@@ -90,15 +92,47 @@ class _Dispatch:
         scheme = self._scheme(rounding, restored)
         if scheme is None or restored is None or rounding is None:
             return None
+        operands = self._operands(rows, rounding, restored, scheme)
+        if operands is None:
+            return None
+        before, given = operands
+        return [*before, self._product(binding.var, given, numbers_of(scheme))]
+
+    def _of_experts(self, binding: relax.VarBinding) -> list[relax.VarBinding] | None:
+        called = callee(binding.value)
+        if called is None or not str(called.name_hint).startswith("expert_matmul"):
+            return None
+        rows, experts, matrices, *sources = binding.value.args[1].fields
+        rounding, restored = self._bound.get(rows), self._bound.get(matrices)
+        scheme = self._scheme(rounding, restored)
+        if scheme is None or restored is None or rounding is None:
+            return None
+        found = self._module[called]
+        given = _placeholders(found)
+        operands = self._operands(rows, rounding, restored, scheme)
+        if operands is None or not _is(found, _kernel([*given, expert_product(*given)])):
+            return None
+        before, of_product = operands
+        of_product += [("experts", experts), *(("sources", each) for each in sources)]
+        types = [(name, value.ty) for name, value in of_product]
+        kernel = triton_expert_products.product(types, binding.var.ty, numbers_of(scheme), self._target)
+        called = self._builder.add_func(kernel, "grouped_matmul")
+        call = relax.call_tir(called, [value for _, value in of_product], out_ty=binding.var.ty)
+        return [*before, relax.VarBinding(binding.var, call)]
+
+    def _operands(
+        self, rows: relax.Var, rounding: relax.Call, restored: relax.Call, scheme: Float8Scheme
+    ) -> tuple[list[relax.VarBinding], list[tuple[str, relax.Expr]]] | None:
+        """What a product multiplies, by name, and the bindings that it needs before it; None for rows that no kernel
+        is for."""
         numbers = numbers_of(scheme)
         if not triton_products.fits(numbers, int(rows.ty.shape[-1]), self._target):
             return None
         before: list[relax.VarBinding] = []
         if rows not in self._numbers:
             before = self._quantized(rows, list(rounding.args[1].fields), numbers)
-        names = ("weights", "weight_scales")
-        operands = [*self._numbers[rows], *zip(names, restored.args[1].fields, strict=False)]
-        return [*before, self._product(binding.var, operands, numbers)]
+        weights = zip(("weights", "weight_scales"), restored.args[1].fields, strict=False)
+        return before, [*self._numbers[rows], *weights]
 
     def _of_bytes(self, binding: relax.VarBinding) -> list[relax.VarBinding] | None:
         called = callee(binding.value)
@@ -124,10 +158,10 @@ class _Dispatch:
         shape = [int(size) for size in restoring_kernel.params[-1].shape]
         weights = str(restoring_kernel.params[0].dtype)
         for scheme in SCHEMES:
-            if scheme.format.dtype == weights and len(shape) == 2 and _is(restoring_kernel, restoring(scheme, *shape)):
+            if scheme.format.dtype == weights and _is(restoring_kernel, restoring(scheme, *shape)):
                 x, *static = _placeholders(rounding_kernel)
                 expected = _kernel([x, *static, rounded_activations(x, *static, scheme=scheme)])
-                if bool(static) == scheme.stores_static_scales and _is(rounding_kernel, expected):
+                if (scheme.stores_static_scales or not static) and _is(rounding_kernel, expected):
                     return scheme
         return None
 
