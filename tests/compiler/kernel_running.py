@@ -110,6 +110,24 @@ def plain_product(n: int, k: int, rows: int | None, *, dtype: str = "float32", g
     return te.create_prim_func([x, matrix, product])
 
 
+def float8_product(n: int, k: int, rows: int) -> tirx.PrimFunc:
+    """x (1, rows, k) in float16 times a matrix (n, k) of bytes that are the higher ones of float16s."""
+    count, columns, places = (tirx.IntImm("int64", size) for size in (rows, n, k))
+    one = tirx.IntImm("int64", 1)
+    x = te.placeholder((one, count, places), "float16", name="x")
+    stored = te.placeholder((columns, places), "uint8", name="stored")
+    matrix = te.compute(
+        stored.shape,
+        lambda i, j: tirx.reinterpret("float16", stored[i, j].astype("uint16") << tirx.const(8, "uint16")),
+        name="dequantize",
+    )
+    axis = te.reduce_axis((0, places), "k")
+    product = te.compute(
+        (one, count, columns), lambda a, b, j: te.sum(x[a, b, axis] * matrix[j, axis], axis=axis), name="matmul"
+    )
+    return te.create_prim_func([x, stored, product])
+
+
 def _gated(product: te.Tensor, shape: tuple[Any, ...], half: int, dtype: str) -> te.Tensor:
     rounded = te.compute(product.shape, lambda a, b, j: product[a, b, j].astype(dtype), name="cast")
     gate = te.compute(shape, lambda a, b, j: rounded[a, b, j], name="gate")

@@ -54,6 +54,18 @@ class ComputedMatrix:
         """Whether an element depends on a variable beside its place, such as the row whose expert it is of."""
         return _uses(self.expression, variable)
 
+    def reinterprets(self) -> bool:
+        """Whether an element is computed of bits that are taken for those of a float."""
+        found = False
+
+        def look(call: tvm.ir.Call) -> tvm.ir.Call:
+            nonlocal found
+            found = found or (_is_reinterpret(call) and str(call.ty.dtype) in FLOATS)
+            return call
+
+        tvm_ffi.structural_map(self.expression, [(tvm.ir.Call, look)])
+        return found
+
     def of_expert(self, chosen: Buffer, expert: Expression) -> ComputedMatrix:
         """One expert's matrix, of one whose expert is read of the buffer `chosen`."""
 
@@ -98,6 +110,13 @@ def match_computed_matrix(expression: Expression, *, n: tirx.Var, k: tirx.Var) -
     return ComputedMatrix(expression=float32(expression, 1), n=n, k=k)
 
 
+def match_any_computed_matrix(expression: Expression, *, n: tirx.Var, k: tirx.Var) -> ComputedMatrix | None:
+    """As `match_computed_matrix`, in whatever way elements are computed: for who computes them one by one."""
+    if str(expression.ty.dtype) not in FLOATS or not _reads_integers(expression):
+        return None
+    return ComputedMatrix(expression=float32(expression, 1), n=n, k=k)
+
+
 def _reads_integers(expression: Expression) -> bool:
     """Whether an element is computed of integers, and not only read at a place that is."""
     if isinstance(expression, tvm.ir.TensorLoad):
@@ -114,8 +133,7 @@ def _is_known(expression: Expression, k: tirx.Var) -> bool:
     if str(expression.ty.dtype) in ("int32", "int64") and _stride(expression, k) is not None:
         return True
     if isinstance(expression, tvm.ir.Call):
-        called = str(getattr(expression.op, "name", ""))
-        return called == _REINTERPRET and len(expression.args) == 1 and _is_known(expression.args[0], k)
+        return _is_reinterpret(expression) and _is_known(expression.args[0], k)
     if isinstance(expression, tirx.Cast):
         return _is_known(expression.value, k)
     if isinstance(expression, tirx.Select):
@@ -124,6 +142,10 @@ def _is_known(expression: Expression, k: tirx.Var) -> bool:
     if isinstance(expression, _BINARY):
         return _is_known(expression.a, k) and _is_known(expression.b, k)
     return False
+
+
+def _is_reinterpret(call: tvm.ir.Call) -> bool:
+    return str(getattr(call.op, "name", "")) == _REINTERPRET and len(call.args) == 1
 
 
 def _is_uniform(expression: Expression, k: tirx.Var) -> bool:

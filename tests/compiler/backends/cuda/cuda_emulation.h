@@ -229,11 +229,28 @@ static inline void mlcbuild_load_twice(void* to, const void* source) {
   memcpy(to, source, 2);
   memcpy((char*)to + 2, source, 2);
 }
-static inline void mlcbuild_scale(void* registers, unsigned factor) {
-  half* x = (half*)registers;
-  half by[2];
+static inline void mlcbuild_load_constant_2_bytes(void* to, const void* source) { memcpy(to, source, 2); }
+static inline void mlcbuild_load_constant_4_bytes(void* to, const void* source) { memcpy(to, source, 4); }
+static inline void mlcbuild_load_constant_8_bytes(void* to, const void* source) { memcpy(to, source, 8); }
+static inline void mlcbuild_load_constant_16_bytes(void* to, const void* source) { memcpy(to, source, 16); }
+template <typename T>
+static void scale(T* x, unsigned factor) {
+  T by[2];
   memcpy(by, &factor, 4);
-  for (int i = 0; i < 8; ++i) x[i] = (half)((float)x[i] * (float)by[i % 2]);
+  for (int i = 0; i < 8; ++i) x[i] = T((float)x[i] * (float)by[i % 2]);
+}
+static inline void mlcbuild_scale(void* registers, unsigned factor) { scale((half*)registers, factor); }
+static inline void mlcbuild_scale_bfloat16(void* registers, unsigned factor) { scale((nv_bfloat16*)registers, factor); }
+static inline void mlcbuild_join(void* to, unsigned short low, unsigned short high) {
+  *(unsigned*)to = (unsigned)high << 16 | low;
+}
+static inline void mlcbuild_pack(void* to, float low, float high) {
+  ((half*)to)[0] = (half)low;
+  ((half*)to)[1] = (half)high;
+}
+static inline void mlcbuild_pack_bfloat16(void* to, float low, float high) {
+  ((nv_bfloat16*)to)[0] = nv_bfloat16(low);
+  ((nv_bfloat16*)to)[1] = nv_bfloat16(high);
 }
 static inline void mlcbuild_pair_with_fourth(void* registers) {
   unsigned* x = (unsigned*)registers;
@@ -243,17 +260,24 @@ static inline void mlcbuild_pair_with_fourth(void* registers) {
   x[2] = __byte_perm(b, d, 0x5410);
   x[3] = __byte_perm(b, d, 0x7632);
 }
-static inline void unpack_int4(void* to, unsigned word, int offset) {
-  half* x = (half*)to;
+template <typename T>
+static void unpack_int4(T* x, unsigned word, int offset) {
   for (int i = 0; i < 4; ++i) {
-    x[2 * i] = (half)((int)(word >> 4 * i & 15) - offset);
-    x[2 * i + 1] = (half)((int)(word >> (4 * i + 16) & 15) - offset);
+    x[2 * i] = T((int)(word >> 4 * i & 15) - offset);
+    x[2 * i + 1] = T((int)(word >> (4 * i + 16) & 15) - offset);
   }
 }
-static inline void mlcbuild_unpack_int4_less_7(void* to, unsigned word) { unpack_int4(to, word, 7); }
-static inline void mlcbuild_unpack_int4_less_8(void* to, unsigned word) { unpack_int4(to, word, 8); }
-static void mlcbuild_multiply_accumulate(void* sums, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0,
-                                         unsigned b1) {
+static inline void mlcbuild_unpack_int4_less_7(void* to, unsigned word) { unpack_int4((half*)to, word, 7); }
+static inline void mlcbuild_unpack_int4_less_8(void* to, unsigned word) { unpack_int4((half*)to, word, 8); }
+static inline void mlcbuild_unpack_int4_bfloat16_less_7(void* to, unsigned word) {
+  unpack_int4((nv_bfloat16*)to, word, 7);
+}
+static inline void mlcbuild_unpack_int4_bfloat16_less_8(void* to, unsigned word) {
+  unpack_int4((nv_bfloat16*)to, word, 8);
+}
+template <typename T>
+static void multiply_accumulate(void* sums, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0,
+                                unsigned b1) {
   Warp& warp = my_warp();
   int lane = current % 32, g = lane / 4, t = lane % 4;
   unsigned given[6] = {a0, a1, a2, a3, b0, b1};
@@ -261,7 +285,7 @@ static void mlcbuild_multiply_accumulate(void* sums, unsigned a0, unsigned a1, u
   warp.barrier.wait();
   auto at = [&](int row, int k, bool of_a) {  // an element of a (row, k), or of b (k, column `row`)
     const unsigned* has = warp.values[(of_a ? row % 8 : row) * 4 + k % 8 / 2];
-    half pair[2];
+    T pair[2];
     memcpy(pair, &has[of_a ? row / 8 + k / 8 * 2 : 4 + k / 8], 4);
     return (float)pair[k % 2];
   };
@@ -273,9 +297,17 @@ static void mlcbuild_multiply_accumulate(void* sums, unsigned a0, unsigned a1, u
   }
   warp.barrier.wait();
 }
+static void mlcbuild_multiply_accumulate(void* sums, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0,
+                                         unsigned b1) {
+  multiply_accumulate<half>(sums, a0, a1, a2, a3, b0, b1);
+}
+static void mlcbuild_multiply_accumulate_bfloat16(void* sums, unsigned a0, unsigned a1, unsigned a2, unsigned a3,
+                                                  unsigned b0, unsigned b1) {
+  multiply_accumulate<nv_bfloat16>(sums, a0, a1, a2, a3, b0, b1);
+}
 
 // A block of a cluster computes what the others would, too, and so finds all sums in its own memory.
-template <typename Weight>
+template <typename T, typename Weight>
 static void multiply_tile(int count, void* sums, const void* vectors, int vectors_left, int rows_left, int half_apart,
                           int k, Weight weight) {
   int thread = threadIdx.y * 32 + threadIdx.x, g = threadIdx.x / 4, t = threadIdx.x % 4;
@@ -284,7 +316,7 @@ static void multiply_tile(int count, void* sums, const void* vectors, int vector
     if (vector >= vectors_left || row >= rows_left) continue;
     if (half_apart) row = row / 16 * 8 + row % 8 + row / 8 % 2 * half_apart;
     float total = 0;
-    for (int j = 0; j < k; ++j) total += (float)weight(row * k + j) * (float)((const half*)vectors)[(long)vector * k + j];
+    for (int j = 0; j < k; ++j) total += (float)weight(row * k + j) * (float)((const T*)vectors)[(long)vector * k + j];
     ((float*)sums)[i] += total;
   }
 }
@@ -295,6 +327,31 @@ static void lay_sums_out(int count, const void* sums, void* shared, int stride) 
         ((const float*)sums)[i];
   __syncthreads();
 }
+// Of a matrix that is restored step by step: vectors of `stages` steps, 64 places each, then two steps of 128 rows.
+static void copy_vectors(int count, int stages, void* shared, const void* vectors, int vectors_left, int first_step,
+                         int step, int steps, int k) {
+  if (step >= steps) return;
+  int thread = threadIdx.y * 32 + threadIdx.x;
+  for (int row = thread / 8; row < count; row += 32) {
+    char* to = (char*)shared + step % stages * count * 128 + row * 128 + thread % 8 * 16;
+    if (row < vectors_left)
+      memcpy(to, (const char*)vectors + ((long)row * k + (first_step + step) * 64 + thread % 8 * 8) * 2, 16);
+    else
+      memset(to, 0, 16);
+  }
+}
+template <typename T>
+static void multiply_step(int count, int stages, void* sums, void* shared, int step) {
+  int thread = threadIdx.y * 32 + threadIdx.x, g = threadIdx.x / 4, t = threadIdx.x % 4;
+  const T* vectors = (const T*)((char*)shared + step % stages * count * 128);
+  const T* rows = (const T*)((char*)shared + stages * count * 128 + step % 2 * 128 * 128);
+  for (int i = 0; i < count / 2; ++i) {
+    int vector = i / 4 * 8 + t * 2 + i % 2, row = thread / 32 * 16 + g + i / 2 % 2 * 8;
+    float total = 0;
+    for (int j = 0; j < 64; ++j) total += (float)rows[row * 64 + j] * (float)vectors[vector * 64 + j];
+    ((float*)sums)[i] += total;
+  }
+}
 #define EMULATED_SUMS(count, shape)                                                                      \
   static void mlcbuild_lay_sums_out_##shape(void* sums, void* shared, int) {                             \
     lay_sums_out(count, sums, shared, 132);                                                              \
@@ -302,23 +359,42 @@ static void lay_sums_out(int count, const void* sums, void* shared, int stride) 
   static void mlcbuild_total_##shape(void* totals, void* shared, int vector, int row, int) {             \
     memcpy(totals, (const float*)shared + vector * 132 + row, 16);                                       \
   }
-#define EMULATED_TILE(count, stages)                                                                     \
-  static void mlcbuild_multiply_tile_packed_##count##_2_##stages(                                        \
+#define EMULATED_TILE_OF(T, suffix, count, stages)                                                       \
+  static void mlcbuild_multiply_tile_packed_##count##_2_##stages##suffix(                                \
       void* sums, void*, const void* vectors, const void* words, const void* scales, int vectors_left,   \
       int rows_left, int half_apart, int, int, int k, int offset) {                                      \
-    multiply_tile(count, sums, vectors, vectors_left, rows_left, half_apart, k, [&](int place) {         \
-      half whole = (half)((int)(((const unsigned*)words)[place / 8] >> place % 8 * 4 & 15) - offset);    \
-      return (half)(whole * ((const half*)scales)[place / 32]);                                          \
+    multiply_tile<T>(count, sums, vectors, vectors_left, rows_left, half_apart, k, [&](int place) {      \
+      T whole = T((int)(((const unsigned*)words)[place / 8] >> place % 8 * 4 & 15) - offset);            \
+      return T((float)whole * (float)((const T*)scales)[place / 32]);                                    \
     });                                                                                                  \
   }                                                                                                      \
-  static void mlcbuild_multiply_tile_halves_##count##_2_##stages(                                        \
+  static void mlcbuild_multiply_tile_halves_##count##_2_##stages##suffix(                                \
       void* sums, void*, const void* vectors, const void* matrix, int vectors_left, int rows_left,       \
       int half_apart, int, int, int k) {                                                                 \
-    multiply_tile(count, sums, vectors, vectors_left, rows_left, half_apart, k,                          \
-                  [&](int place) { return ((const half*)matrix)[place]; });                              \
+    multiply_tile<T>(count, sums, vectors, vectors_left, rows_left, half_apart, k,                       \
+                     [&](int place) { return ((const T*)matrix)[place]; });                              \
   }                                                                                                      \
-  EMULATED_SUMS(count, packed_##count##_2_##stages)                                                      \
-  EMULATED_SUMS(count, halves_##count##_2_##stages)
+  static void mlcbuild_copy_vectors_restored_##count##_2_##stages##suffix(                               \
+      void* shared, const void* vectors, int vectors_left, int first_step, int step, int steps, int k) { \
+    copy_vectors(count, stages, shared, vectors, vectors_left, first_step, step, steps, k);              \
+  }                                                                                                      \
+  static void mlcbuild_keep_word_restored_##count##_2_##stages##suffix(void* shared, void* word,         \
+                                                                       int step, int row, int chunk) {   \
+    memcpy((char*)shared + stages * count * 128 + step % 2 * 128 * 128 + row * 128 + chunk * 16, word, 16); \
+  }                                                                                                      \
+  static void mlcbuild_meet_restored_##count##_2_##stages##suffix() { __syncthreads(); }                 \
+  static void mlcbuild_multiply_step_restored_##count##_2_##stages##suffix(void* sums, void* shared,     \
+                                                                           int step) {                   \
+    multiply_step<T>(count, stages, sums, shared, step);                                                 \
+  }                                                                                                      \
+  static void mlcbuild_wait_for_last_but_one_restored_##count##_2_##stages##suffix() {}                  \
+  static void mlcbuild_end_steps_restored_##count##_2_##stages##suffix(void*) { __syncthreads(); }       \
+  EMULATED_SUMS(count, packed_##count##_2_##stages##suffix)                                              \
+  EMULATED_SUMS(count, halves_##count##_2_##stages##suffix)                                              \
+  EMULATED_SUMS(count, restored_##count##_2_##stages##suffix)
+#define EMULATED_TILE(count, stages)          \
+  EMULATED_TILE_OF(half, , count, stages)     \
+  EMULATED_TILE_OF(nv_bfloat16, _bfloat16, count, stages)
 EMULATED_TILE(64, 4)
 EMULATED_TILE(128, 3)
 EMULATED_TILE(128, 4)

@@ -20,7 +20,6 @@ from tests.compiler.kernel_running import Array, run
 from tests.compiler.pipeline import compile_graph
 from tests.compiler.tiny_llama import TINY_LLAMA
 
-_TARGET = tvm.target.Target(CUDA_TARGET)
 # The kernels of the cache have tests of their own; the others move numbers without looking at them.
 _LEFT_OUT = ("attn", "kv", "rope", "copy", "merge_state", "reshape")
 
@@ -53,10 +52,11 @@ def compare_kernels(
     return found
 
 
-def scheduled(kernel: tirx.PrimFunc) -> tirx.PrimFunc:
+def scheduled(kernel: tirx.PrimFunc, architecture: str = CUDA_TARGET["arch"]) -> tirx.PrimFunc:
     """The kernel as the rules for GPUs schedule it."""
-    with _TARGET:
-        return SCHEDULING.lift_workspace(apply_rules(kernel, _TARGET, SCHEDULING.rules))[0]
+    target = tvm.target.Target(CUDA_TARGET | {"arch": architecture})
+    with target:
+        return SCHEDULING.lift_workspace(apply_rules(kernel, target, SCHEDULING.rules))[0]
 
 
 def _size(size: Any) -> int:
@@ -66,6 +66,8 @@ def _size(size: Any) -> int:
 def _random_arrays(buffers: list[tuple[str, list[int]]]) -> list[Array]:
     """Numbers for all but the last, which is what is computed."""
     random = np.random.default_rng(0)
+    # Of integers with random scales, products are large, and those of a gate and what it lets through larger.
+    size = 0.25 if any(dtype == "uint32" for dtype, _ in buffers) else 1.0
     arrays: list[Array] = []
     for dtype, shape in buffers[:-1]:
         if dtype == "uint32":
@@ -75,6 +77,6 @@ def _random_arrays(buffers: list[tuple[str, list[int]]]) -> list[Array]:
         elif dtype.startswith("int"):
             arrays.append(random.integers(0, 3, shape).astype(dtype))
         else:
-            arrays.append(random.standard_normal(shape).astype(dtype_of(dtype)))
+            arrays.append((size * random.standard_normal(shape)).astype(dtype_of(dtype)))
     dtype, shape = buffers[-1]
     return [*arrays, np.zeros(shape, dtype_of(dtype))]

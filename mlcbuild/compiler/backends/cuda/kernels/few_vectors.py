@@ -44,7 +44,7 @@ def shape_for(product: MatrixProduct, vectors: int) -> FewShape:
     n, k, two = product.n, product.k, vectors > MOST
     if not isinstance(product.matrix, PackedMatrix):
         return FewShape(tiles=2 * vectors // MOST if n >= 1 << 13 else 1, ahead=1)
-    warps = min(16, operands.steps(product))
+    warps = min(16, operands.layout(product).steps(k))
     if n < 1 << 12:
         return FewShape(warps=warps, ahead=2)
     if n < 1 << 13:
@@ -105,11 +105,12 @@ class _Block:
         self.eights = vectors // MOST
         self.early = early
         self.g, self.t = T.bind(lane // 4), T.bind(lane % 4)
-        self.steps = operands.steps(product)
+        self.layout = operands.layout(product)
+        self.steps = self.layout.steps(product.k)
         self.turns = -(-self.steps // shape.warps)
         ahead = min(shape.ahead, self.turns)
-        self.matrices = [operands.MatrixRows(product, shape.tiles * 2) for _ in range(ahead)]
-        self.x_registers = self.eights * operands.WORDS * 4
+        self.matrices = [operands.rows(product, shape.tiles * 2) for _ in range(ahead)]
+        self.x_registers = self.eights * self.layout.words * 4
         self.x = T.alloc_buffer((ahead * self.x_registers,), "uint32", scope="local")
         self.sums = T.alloc_buffer((self.eights * shape.tiles * 4,), "float32", scope="local")
 
@@ -151,42 +152,42 @@ class _Block:
     def read_matrix(self, number: int, turn: Expression | int) -> None:
         """Asks for a step's part of all rows."""
         product, tiles = self.product, self.shape.tiles
-        group = self.step(turn) * 4 + self.t
         with gpu.unrolled(tiles * 2) as slot:
             row = operands.limited(self.first + slot * 8 + self.g, product.n, whole=product.n % (ROWS * tiles) == 0)
-            self.matrices[number].read(slot, results.matrix_row(product, row), group)
+            self.matrices[number].read(slot, results.matrix_row(product, row), self.step(turn), self.t)
 
     def read_vectors(self, number: int, turn: Expression | int) -> None:
         """Asks for a step's part of all vectors. Each is a column of what the tensor core computes, so in place of one
         behind the last may be any; of places behind a row's end there are zeros."""
-        product = self.product
-        group = self.step(turn) * 4 + self.t
-        whole = product.k % operands.STEP == 0
-        if not whole:
+        product, layout = self.product, self.layout
+        if product.k % layout.step:
             gpu.fill(self.x, T.uint32(0), self.x_registers, first=number * self.x_registers)
         for eight in range(self.eights):
             rows = product.rows
             known = isinstance(rows, int) and rows == self.vectors
             vector = operands.limited(eight * MOST + self.g, rows, whole=known)
-            with (
-                nullcontext() if whole else gpu.when(group < product.k // operands.WIDTH),
-                gpu.unrolled(operands.WORDS) as word,
-            ):
-                to = gpu.at(self.x, number * self.x_registers + (eight * operands.WORDS + word) * 4)
-                operands.read_vector_word(product, to, vector, group * operands.WIDTH + word * 8)
+            with gpu.unrolled(layout.words) as word:
+                to = gpu.at(self.x, number * self.x_registers + (eight * layout.words + word) * 4)
+                place = self.step(turn) * layout.step + layout.place(word, self.t)
+                operands.read_vector_word(product, to, vector, place)
 
     def multiply(self, number: int) -> None:
         tiles = self.shape.tiles
         low = T.alloc_buffer((4,), "uint32", scope="local")
         high = T.alloc_buffer((4,), "uint32", scope="local")
         matrix, first = self.matrices[number], number * self.x_registers
-        with gpu.unrolled(tiles) as tile, gpu.unrolled(operands.WORDS) as word:
+        with gpu.unrolled(tiles) as tile, gpu.unrolled(self.layout.words) as word:
             matrix.word(tile * 2, word, low)
             matrix.word(tile * 2 + 1, word, high)
             for eight in range(self.eights):
-                begin = first + (eight * operands.WORDS + word) * 4
+                begin = first + (eight * self.layout.words + word) * 4
                 operands.multiply(
-                    self.sums, (eight * tiles + tile) * 4, low, high, lambda pair, begin=begin: self.x[begin + pair]
+                    str(self.product.x.dtype),
+                    self.sums,
+                    (eight * tiles + tile) * 4,
+                    low,
+                    high,
+                    lambda pair, begin=begin: self.x[begin + pair],
                 )
 
 

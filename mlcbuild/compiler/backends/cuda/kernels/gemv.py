@@ -1,4 +1,5 @@
-"""A packed matrix of four-bit integers times one vector of halves: what a token's decoding spends its time on.
+"""A packed matrix of four-bit integers times one vector: what a token's decoding spends its time on. What is said of
+halves holds for bfloat16.
 
 The speed is that of reading the matrix, if enough of it is under way at any time and little is done for each weight. A
 warp takes 16 rows and 256 places of them at a time, in eight groups of 32 that have a scale each. A thread reads whole
@@ -188,7 +189,8 @@ class _Block:
 
     def multiply(self, step: Expression, words: Buffer, scales: Buffer, number: Expression, sums: Buffer) -> None:
         tiles = self.shape.tiles
-        offset = int(self.matrix.offset)
+        offset, dtype = int(self.matrix.offset), str(self.product.x.dtype)
+        unpack = gpu.unpack_int4 if dtype == "float16" else gpu.unpack_int4_bfloat16
         products = T.alloc_buffer((tiles * 4,), "float32", scope="local")
         gpu.fill(products, T.float32(0), tiles * 4)
         x = T.alloc_buffer((16,), "uint32", scope="local")
@@ -198,18 +200,19 @@ class _Block:
             self.read_vector(step, part, x)
             with gpu.unrolled(tiles) as tile, gpu.unrolled(_WORDS_PER_GROUP) as word:
                 place = ((number * tiles + tile) * 4 + part) * _WORDS_PER_GROUP + word
-                gpu.unpack_int4(gpu.at(low, 0), words[place], offset)
-                gpu.unpack_int4(gpu.at(high, 0), words[place + 2 * _WORDS_PER_GROUP], offset)
+                unpack(gpu.at(low, 0), words[place], offset)
+                unpack(gpu.at(high, 0), words[place + 2 * _WORDS_PER_GROUP], offset)
                 for pair in (0, 2):
                     gpu.multiply_accumulate(
                         gpu.at(products, tile * 4),
                         (low[pair], high[pair], low[pair + 1], high[pair + 1]),
                         (x[word * 4 + pair], x[word * 4 + pair + 1]),
+                        dtype,
                     )
         with gpu.unrolled(tiles * 2) as slot:
             scale = T.bind(scales[number * tiles * 2 + slot])
             first, second = products[slot * 2], products[slot * 2 + 1]
-            store(sums, sums[slot] + first * gpu.low_half(scale) + second * gpu.high_half(scale), slot)
+            store(sums, sums[slot] + first * gpu.low_half(scale, dtype) + second * gpu.high_half(scale, dtype), slot)
 
     def read_vector(self, step: Expression, part: Expression, x: Buffer) -> None:
         """The part of the vector that a thread's groups are multiplied by: that of the group whose column it holds."""

@@ -18,6 +18,8 @@ from mlcbuild.compiler.backends.cuda.dependent_launch import WAIT, WAIT_BODY
 Expression = Any
 Buffer = Any
 
+_SUFFIX = {"float16": "", "bfloat16": "_bfloat16"}  # of functions that there are for both
+_MULTIPLY = 'mul.f16x2 %0, %0, %1;" : "+r"(x[{}]) : "r"(factor)'
 _HEAD = "__device__ __forceinline__ void"
 
 
@@ -98,6 +100,13 @@ def load8(to: Expression, source: Expression) -> None:
     _call("mlcbuild_load8", "(void* to, const void* source)", "*(uint2*)to = *(const uint2*)source;", to, source)
 
 
+def load(to: Expression, source: Expression, size: int) -> None:
+    """Copies `size` bytes of global memory, 2, 4, 8 or 16, which no kernel writes."""
+    kind = {2: "unsigned short", 4: "unsigned", 8: "uint2", 16: "uint4"}[size]
+    body = f"*({kind}*)to = __ldg((const {kind}*)source);"
+    _call(f"mlcbuild_load_constant_{size}_bytes", "(void* to, const void* source)", body, to, source)
+
+
 def load_constant4(to: Expression, source: Expression) -> None:
     """`load4` of what no kernel writes, so that the compiler may place it freely."""
     _call(
@@ -136,11 +145,21 @@ def store_shared16(to: Expression, source: Expression) -> None:
     load16(to, source)
 
 
-def scale(registers: Expression, factor: Expression) -> None:
-    """Multiplies the eight halves of four registers by those of `factor`."""
-    steps = " ".join(f'asm("mul.f16x2 %0, %0, %1;" : "+r"(x[{place}]) : "r"(factor));' for place in range(4))
+def scale(registers: Expression, factor: Expression, dtype: str = "float16") -> None:
+    """Multiplies the eight numbers of four registers, of `dtype`, by those of `factor`."""
+    narrow = dtype == "bfloat16"
+    # sm_80 multiplies bfloat16 only as it adds: adding -0 changes nothing.
+    multiply = 'fma.rn.bf16x2 %0, %0, %1, %2;" : "+r"(x[{}]) : "r"(factor), "r"(0x80008000u)' if narrow else _MULTIPLY
+    steps = " ".join(f'asm("{multiply.format(place)});' for place in range(4))
     body = f"unsigned* x = (unsigned*)registers; {steps}"
-    _call("mlcbuild_scale", "(void* registers, unsigned factor)", body, registers, factor)
+    _call(f"mlcbuild_scale{_SUFFIX[dtype]}", "(void* registers, unsigned factor)", body, registers, factor)
+
+
+def pack(to: Expression, low: Expression, high: Expression, dtype: str) -> None:
+    """Two numbers in float32 become two of `dtype`, float16 or bfloat16, in a register."""
+    kind = {"float16": "f16x2", "bfloat16": "bf16x2"}[dtype]
+    body = f'asm("cvt.rn.{kind}.f32 %0, %1, %2;" : "=r"(*(unsigned*)to) : "f"(high), "f"(low));'
+    _call(f"mlcbuild_pack{_SUFFIX[dtype]}", "(void* to, float low, float high)", body, to, low, high)
 
 
 def pair_with_fourth(registers: Expression) -> None:
@@ -153,6 +172,13 @@ def pair_with_fourth(registers: Expression) -> None:
         "x[2] = __byte_perm(b, d, 0x5410); x[3] = __byte_perm(b, d, 0x7632);",
         registers,
     )
+
+
+def join(to: Expression, low: Expression, high: Expression) -> None:
+    """Two halves in a register."""
+    body = "*(unsigned*)to = (unsigned)high << 16 | low;"
+    bits = (T.reinterpret("uint16", half) for half in (low, high))
+    _call("mlcbuild_join", "(void* to, unsigned short low, unsigned short high)", body, to, *bits)
 
 
 def unpack_int4(to: Expression, word: Expression, offset: int) -> None:
@@ -178,17 +204,35 @@ def unpack_int4(to: Expression, word: Expression, offset: int) -> None:
     _call(f"mlcbuild_unpack_int4_less_{offset}", "(void* to, unsigned word)", body, to, word)
 
 
-def multiply_accumulate(sums: Expression, a: tuple[Expression, ...], b: tuple[Expression, ...]) -> None:
-    """sums (16 × 8, float32) += a (16 × 16) b (16 × 8) by a warp's tensor core (mma.m16n8k16).
+def unpack_int4_bfloat16(to: Expression, word: Expression, offset: int) -> None:
+    """`unpack_int4` in bfloat16, of which one of 128 + i has i, below 16, in its low bits."""
+    steps = []
+    for place in range(4):
+        shifted = f"word >> {4 * place}" if place else "word"
+        steps.append(
+            f'asm("lop3.b32 %0, %1, 0x000f000f, 0x43004300, 0xea;" : "=r"(x[{place}]) : "r"({shifted})); '
+            f'asm("fma.rn.bf16x2 %0, %0, %1, %2;" : "+r"(x[{place}]) '
+            f': "r"({_bfloat2(1)}), "r"({_bfloat2(-(128 + offset))}));'
+        )
+    body = "unsigned* x = (unsigned*)to; " + " ".join(steps)
+    _call(f"mlcbuild_unpack_int4_bfloat16_less_{offset}", "(void* to, unsigned word)", body, to, word)
+
+
+def multiply_accumulate(
+    sums: Expression, a: tuple[Expression, ...], b: tuple[Expression, ...], dtype: str = "float16"
+) -> None:
+    """sums (16 × 8, float32) += a (16 × 16) b (16 × 8), both of `dtype`, by a warp's tensor core (mma.m16n8k16).
 
     Thread 4 g + t has of `a` the pairs of halves (g, 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8) in four registers,
     of `b` the pairs (2t, g), (2t + 8, g) in two, and of the sums (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1).
     """
+    kind = {"float16": "f16", "bfloat16": "bf16"}[dtype]
     _call(
-        "mlcbuild_multiply_accumulate",
+        f"mlcbuild_multiply_accumulate{_SUFFIX[dtype]}",
         "(void* sums, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1)",
         "float* d = (float*)sums; "
-        'asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, '
+        f'asm("mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32 '
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         '{%0, %1, %2, %3};" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) '
         ': "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));',
         sums,
@@ -197,13 +241,17 @@ def multiply_accumulate(sums: Expression, a: tuple[Expression, ...], b: tuple[Ex
     )
 
 
-def low_half(register: Expression) -> Expression:
-    """The first half of a register, in float32."""
+def low_half(register: Expression, dtype: str = "float16") -> Expression:
+    """The first number of a register, of `dtype`, in float32."""
+    if dtype == "bfloat16":
+        return T.reinterpret("float32", register << T.uint32(16))
     return T.Cast("float32", T.reinterpret("float16", T.Cast("uint16", register & T.uint32(0xFFFF))))
 
 
-def high_half(register: Expression) -> Expression:
-    """The second half of a register, in float32."""
+def high_half(register: Expression, dtype: str = "float16") -> Expression:
+    """The second number of a register, of `dtype`, in float32."""
+    if dtype == "bfloat16":
+        return T.reinterpret("float32", register & T.uint32(0xFFFF0000))
     return T.Cast("float32", T.reinterpret("float16", T.Cast("uint16", register >> T.uint32(16))))
 
 
@@ -232,6 +280,12 @@ def synchronize() -> None:
 def _call(name: str, parameters: str, body: str, *arguments: Expression) -> None:
     source = f"{_HEAD} {name}{parameters} {{ {body} }}\n"
     T.evaluate(T.cuda.func_call(name, *arguments, source_code=source))
+
+
+def _bfloat2(value: float) -> str:
+    """As `_half2`, of a value that bfloat16 has."""
+    bits = struct.unpack("<I", struct.pack("<f", value))[0] >> 16
+    return f"0x{bits << 16 | bits:08x}u"
 
 
 def _half2(value: float) -> str:

@@ -22,10 +22,7 @@ _WARPS = 8
 _THREADS = _WARP * _WARPS
 _TILES = 2  # of 16 rows, of a warp
 _COLUMNS = 4  # of 8 vectors, of a warp
-_CHUNKS = operands.STEP // 8  # of eight places, of a vector in a step
-_COPIES = VECTORS * _CHUNKS // _THREADS  # chunks that a thread lays out
 _RESULT_STRIDE = ROWS + 4  # threads that store results together then meet no bank of shared memory twice
-_BUFFER = VECTORS * operands.STEP // 2  # registers of a step's vectors
 
 
 def multiply_many(product: MatrixProduct) -> None:
@@ -50,14 +47,18 @@ class _Thread:
         self.warp_row = T.bind(warp // 2 * (_TILES * 16))
         self.warp_vector = T.bind(warp % 2 * (_COLUMNS * 8))
         self.thread = T.bind(warp * _WARP + lane)
-        self.shared = T.alloc_buffer((max(2 * _BUFFER, VECTORS * _RESULT_STRIDE),), "float32", scope="shared")
+        self.layout = operands.layout(product)
+        self.chunks = self.layout.step // 8  # of eight places, of a vector in a step
+        self.copies_each = VECTORS * self.chunks // _THREADS  # chunks that a thread lays out
+        self.buffer = VECTORS * self.layout.step // 2  # registers of a step's vectors
+        self.shared = T.alloc_buffer((max(2 * self.buffer, VECTORS * _RESULT_STRIDE),), "float32", scope="shared")
         self.sums = T.alloc_buffer((_TILES * _COLUMNS * 4,), "float32", scope="local")
-        self.copies = T.alloc_buffer((_COPIES * 4,), "uint32", scope="local")
-        self.matrix = operands.MatrixRows(product, _TILES * 2)
-        self.ahead = operands.MatrixRows(product, _TILES * 2)
+        self.copies = T.alloc_buffer((self.copies_each * 4,), "uint32", scope="local")
+        self.matrix = operands.rows(product, _TILES * 2)
+        self.ahead = operands.rows(product, _TILES * 2)
 
     def run(self) -> None:
-        steps = operands.steps(self.product)
+        steps = self.layout.steps(self.product.k)
         gpu.fill(self.sums, T.float32(0), _TILES * _COLUMNS * 4)
         self.read_vectors(T.int32(0))
         self.read_matrix(self.matrix, T.int32(0))
@@ -74,58 +75,62 @@ class _Thread:
                 self.matrix.take(self.ahead)
         self.finish()
 
-    def read_matrix(self, to: operands.MatrixRows, step: Expression) -> None:
+    def read_matrix(self, to: operands.Rows, step: Expression) -> None:
         whole = self.product.n % ROWS == 0
         with gpu.unrolled(_TILES * 2) as slot:
             row = self.first + self.warp_row + slot * 8 + self.g
             row = operands.limited(row, self.product.n, whole=whole)
-            to.read(slot, results.matrix_row(self.product, row), step * 4 + self.t)
+            to.read(slot, results.matrix_row(self.product, row), step, self.t)
 
     def chunk(self, copy: Expression) -> tuple[Expression, Expression, Expression]:
         """Of a chunk that this thread lays out: its vector, the eight places in the step, and where it lies."""
         number = self.thread + copy * _THREADS
-        vector, place = tirx.floordiv(number, _CHUNKS), tirx.floormod(number, _CHUNKS)
+        vector, place = tirx.floordiv(number, self.chunks), tirx.floormod(number, self.chunks)
         word, t = tirx.floordiv(place, 4), tirx.floormod(place, 4)
-        return vector, t * operands.WIDTH + word * 8, self.position(vector, word, t)
+        return vector, self.layout.place(word, t), self.position(vector, word, t)
 
     def position(self, vector: Expression, word: Expression, t: Expression) -> Expression:
         """The register where a vector's word begins. The four threads t of a word are neighbours, and those of the next
-        vector lie in the other banks."""
-        place = tirx.bitwise_xor(word * 4 + t, tirx.bitwise_and(vector, 1) * 4)
-        return vector * (operands.STEP // 2) + place * 4
+        vector lie in the other banks, if words come in pairs."""
+        place = word * 4 + t
+        if self.layout.words % 2 == 0:
+            place = tirx.bitwise_xor(place, tirx.bitwise_and(vector, 1) * 4)
+        return vector * (self.layout.step // 2) + place * 4
 
     def read_vectors(self, step: Expression) -> None:
-        gpu.fill(self.copies, T.uint32(0), _COPIES * 4)
-        with gpu.unrolled(_COPIES) as copy:
+        gpu.fill(self.copies, T.uint32(0), self.copies_each * 4)
+        with gpu.unrolled(self.copies_each) as copy:
             vector, place, _ = self.chunk(copy)
-            k = step * operands.STEP + place
-            within = self.first_vector + vector < self.product.rows
-            if self.product.k % operands.STEP:
-                within = tirx.all(within, k < self.product.k)
-            with gpu.when(within):
+            k = step * self.layout.step + place
+            with gpu.when(self.first_vector + vector < self.product.rows):
                 to = gpu.at(self.copies, copy * 4)
                 operands.read_vector_word(self.product, to, self.first_vector + vector, k)
 
     def lay_out(self, turn: Expression) -> None:
-        with gpu.unrolled(_COPIES) as copy:
+        with gpu.unrolled(self.copies_each) as copy:
             _, _, position = self.chunk(copy)
-            gpu.store_shared16(gpu.at(self.shared, turn * _BUFFER + position), gpu.at(self.copies, copy * 4))
+            gpu.store_shared16(gpu.at(self.shared, turn * self.buffer + position), gpu.at(self.copies, copy * 4))
 
-    def multiply(self, matrix: operands.MatrixRows, turn: Expression) -> None:
+    def multiply(self, matrix: operands.Rows, turn: Expression) -> None:
         low = [T.alloc_buffer((4,), "uint32", scope="local") for _ in range(_TILES)]
         high = [T.alloc_buffer((4,), "uint32", scope="local") for _ in range(_TILES)]
         x: Buffer = T.alloc_buffer((4,), "uint32", scope="local")
-        with gpu.unrolled(operands.WORDS) as word:
+        with gpu.unrolled(self.layout.words) as word:
             for tile in range(_TILES):
                 matrix.word(tile * 2, word, low[tile])
                 matrix.word(tile * 2 + 1, word, high[tile])
             with gpu.unrolled(_COLUMNS) as column:
                 vector = self.warp_vector + column * 8 + self.g
-                position = turn * _BUFFER + self.position(vector, word, self.t)
+                position = turn * self.buffer + self.position(vector, word, self.t)
                 gpu.load_shared16(gpu.at(x, 0), gpu.at(self.shared, position))
                 for tile in range(_TILES):
                     operands.multiply(
-                        self.sums, (tile * _COLUMNS + column) * 4, low[tile], high[tile], lambda pair: x[pair]
+                        str(self.product.x.dtype),
+                        self.sums,
+                        (tile * _COLUMNS + column) * 4,
+                        low[tile],
+                        high[tile],
+                        lambda pair: x[pair],
                     )
 
     def finish(self) -> None:

@@ -17,7 +17,7 @@ from tvm import tirx
 from mlcbuild.compiler.backends.cuda import architectures, dependent_launch
 from mlcbuild.compiler.backends.cuda.kernels import few_vectors, gemv, many_vectors, operands, tile_product
 from mlcbuild.compiler.kernels.building import Expression, replace_body, statement
-from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct, match_matrix_product
+from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct
 from mlcbuild.compiler.kernels.shapes import ShapedRule
 
 _MOST_CHOSEN = 128
@@ -56,9 +56,9 @@ class _Matched:
 
 
 def _match(func: tirx.PrimFunc, target: tvm.target.Target) -> _Matched | None:
-    """None unless `func` is a matrix, of halves or packed integers, times vectors of halves, with at most element-wise
-    blocks after it, for an architecture whose tensor cores multiply 16 × 8 × 16 halves."""
-    product = match_matrix_product(func, gated=True)
+    """None unless `func` is a matrix, of halves or bfloat16 or restored to them, times vectors of the same, with at
+    most element-wise blocks after it, for an architecture whose tensor cores multiply 16 × 8 × 16 halves."""
+    product = operands.match(func, gated=True)
     if product is None or not operands.fits(product):
         return None
     architecture = str(target.attrs["arch"])

@@ -1,4 +1,4 @@
-"""A matrix of halves or packed integers times many vectors, by warpgroups (`tile_product_text`): for sm_90a.
+"""A matrix times many vectors, by warpgroups (`tile_product_text`): for sm_90a.
 
 A block computes 128 rows for the vectors of its tile. Where there are too few tiles for all multiprocessors, the blocks
 of a cluster share the places of the rows.
@@ -16,7 +16,10 @@ from mlcbuild.compiler.backends.cuda import architectures, clusters
 from mlcbuild.compiler.backends.cuda.kernels import instructions as gpu
 from mlcbuild.compiler.backends.cuda.kernels import operands, results, tile_product_text
 from mlcbuild.compiler.backends.cuda.kernels.launching import WARP
+from mlcbuild.compiler.backends.cuda.kernels.restored_tile import RestoredTile
+from mlcbuild.compiler.backends.cuda.kernels.tile_product_text import Matrix, TileText, call
 from mlcbuild.compiler.kernels.building import Expression, store
+from mlcbuild.compiler.kernels.computed_matrix import ComputedMatrix
 from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct, PackedMatrix
 
 ARCHITECTURE = "sm_90a"
@@ -77,7 +80,7 @@ def _cluster(blocks: int, steps: int, places: int) -> int:
 
 def fits(product: MatrixProduct) -> bool:
     """Whether the matrix has rows of whole steps, and vectors lie one behind the other."""
-    if not operands.fits(product):
+    if not operands.fits(product) or (_is_computed(product) and operands.layout(product).step % tile_product_text.STEP):
         return False
     axis = next((place for place, index in enumerate(product.x_indices) if index is None), len(product.x_indices))
     between: list[Any] = list(product.x.shape)[axis + 1 : -1]
@@ -89,11 +92,23 @@ def can_have(product: MatrixProduct, shape: TileShape) -> bool:
     """Whether a product that fits can be computed by a tile: by the shared memory of a block, and whole steps for each
     block of a cluster, at least as many as are on their way."""
     steps = product.k // tile_product_text.STEP
-    size = tile_product_text.shared_bytes(
-        shape.vectors, _ROWS, shape.stages, packed=isinstance(product.matrix, PackedMatrix)
-    )
     enough = shape.cluster == 1 or steps // shape.cluster >= shape.stages
-    return size <= _SHARED_BYTES and steps % shape.cluster == 0 and enough
+    return _text(product, shape).shared_bytes <= _SHARED_BYTES and steps % shape.cluster == 0 and enough
+
+
+def _text(product: MatrixProduct, shape: TileShape) -> TileText:
+    packed = isinstance(product.matrix, PackedMatrix)
+    return TileText(
+        matrix=Matrix.PACKED if packed else Matrix.RESTORED if _is_computed(product) else Matrix.HALVES,
+        dtype=str(product.x.dtype),
+        vectors=shape.vectors,
+        warpgroups=_WARPGROUPS,
+        stages=shape.stages,
+    )
+
+
+def _is_computed(product: MatrixProduct) -> bool:
+    return isinstance(product.matrix, ComputedMatrix)
 
 
 def multiply_tiles(product: MatrixProduct, shape: TileShape) -> None:
@@ -116,22 +131,23 @@ def _block(
     first_vector: Expression,
     thread: Expression,
 ) -> None:
-    matrix: Any = product.matrix
-    packed = isinstance(matrix, PackedMatrix)
     first = block * _ROWS
-    text = tile_product_text.text(shape.vectors, _WARPGROUPS, shape.stages, packed=packed)
-    name = tile_product_text.name(shape.vectors, _WARPGROUPS, shape.stages, packed=packed)
-    size = tile_product_text.shared_bytes(shape.vectors, _ROWS, shape.stages, packed=packed)
-    shared = T.alloc_buffer((size,), "uint8", scope="shared.dyn")
+    text = _text(product, shape)
+    shared = T.alloc_buffer((text.shared_bytes,), "uint8", scope="shared.dyn")
     sums = T.alloc_buffer((shape.vectors // 2,), "float32", scope="local")
     gpu.fill(sums, T.float32(0), shape.vectors // 2)
     # TVM makes a buffer as large as it sees it used. No step's copy reaches the last byte.
-    store(shared, T.uint8(0), size - 1)
+    store(shared, T.uint8(0), text.shared_bytes - 1)
     steps = product.k // tile_product_text.STEP // shape.cluster
-    stored = (matrix.words, matrix.scales) if packed else (matrix,)
-    T.evaluate(
-        T.cuda.func_call(
-            f"mlcbuild_multiply_tile_{name}",
+    if text.matrix is Matrix.RESTORED:
+        RestoredTile(product, text, sums, shared, first, first_vector, thread, rank * steps, steps).run()
+    else:
+        matrix: Any = product.matrix
+        packed = text.matrix is Matrix.PACKED
+        stored = (matrix.words, matrix.scales) if packed else (matrix,)
+        call(
+            text,
+            "multiply_tile",
             gpu.at(sums, 0),
             gpu.at(shared, 0),
             T.address_of(product.x_at(first_vector, T.int32(0))),
@@ -143,18 +159,8 @@ def _block(
             T.int32(steps),
             T.int32(product.k),
             *((T.int32(int(matrix.offset)),) if packed else ()),
-            source_code=text,
         )
-    )
-    T.evaluate(
-        T.cuda.func_call(
-            f"mlcbuild_lay_sums_out_{name}",
-            gpu.at(sums, 0),
-            gpu.at(shared, 0),
-            T.int32(shape.cluster),
-            source_code=text,
-        )
-    )
+    call(text, "lay_sums_out", gpu.at(sums, 0), gpu.at(shared, 0), T.int32(shape.cluster))
     own, made = shape.vectors // shape.cluster, results.count(product, _ROWS)
     totals = [T.alloc_buffer((_TOGETHER,), "float32", scope="local") for _ in range(_ROWS // made)]
     stores = own * made // _TOGETHER
@@ -170,18 +176,9 @@ def _block(
             within = tirx.all(within, first + row < product.n)
         with gpu.when(within):
             for eight, four in enumerate(totals):
-                T.evaluate(
-                    T.cuda.func_call(
-                        f"mlcbuild_total_{name}",
-                        gpu.at(four, 0),
-                        gpu.at(shared, 0),
-                        vector,
-                        row + eight * results.EIGHT,
-                        T.int32(shape.cluster),
-                        source_code=text,
-                    )
-                )
+                place_of_four = row + eight * results.EIGHT
+                call(text, "total", gpu.at(four, 0), gpu.at(shared, 0), vector, place_of_four, T.int32(shape.cluster))
             results.store_neighbours(product, totals, _TOGETHER, row=first_vector + vector, first=first, number=number)
     if shape.cluster > 1:
-        name, text = clusters.leave(shape.cluster)
-        T.evaluate(T.cuda.func_call(name, source_code=text))
+        name, leaving = clusters.leave(shape.cluster)
+        T.evaluate(T.cuda.func_call(name, source_code=leaving))

@@ -1,5 +1,8 @@
 """CUDA text of a product by warpgroups, which sm_90a alone has (PTX ISA, `wgmma`): packed integers in registers, or
-halves in shared memory, times halves in shared memory.
+halves in shared memory, times halves in shared memory. What is said of halves holds for bfloat16.
+
+A matrix that is restored in another way (`Matrix.RESTORED`) is put into shared memory by the kernel, a step while the
+one before is multiplied; the text then has the functions of a step.
 
 A warpgroup multiplies tiles of 64 rows of the matrix with all vectors of its block; a step is 64 places of a row.
 Copies of the next steps are on their way while one is used (`cp.async`). Of a step, vectors lie in shared memory in the
@@ -19,7 +22,14 @@ its share of the vectors.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import StrEnum
+
+import tvm.tirx.script.builder as T  # noqa: N812
+
 from mlcbuild.compiler.backends.cuda import clusters
+from mlcbuild.compiler.backends.cuda.kernels import restored_tile_text
+from mlcbuild.compiler.kernels.building import Expression
 
 STEP = 64  # places of a row
 TILE_ROWS = 64
@@ -27,57 +37,107 @@ _ALIGNMENT = 1024  # of a step's vectors, for the swizzle
 _PADDING = 4  # floats behind a vector's sums, so that threads that store together meet no bank of shared memory twice
 
 
-def _stage_bytes(vectors: int, rows: int, *, packed: bool) -> int:
-    """What a step takes in shared memory: vectors, and halves, or words and two scales a row."""
-    matrix = rows * STEP // 2 + rows * 4 if packed else rows * STEP * 2
-    return -(-(vectors * STEP * 2 + matrix) // _ALIGNMENT) * _ALIGNMENT
+class Matrix(StrEnum):
+    """What the matrix is, in the names of functions."""
+
+    PACKED = "packed"
+    HALVES = "halves"
+    RESTORED = "restored"
 
 
-def shared_bytes(vectors: int, rows: int, stages: int, *, packed: bool) -> int:
-    """The shared memory of a block: the steps on their way, and later the sums."""
-    return max(stages * _stage_bytes(vectors, rows, packed=packed), vectors * (rows + _PADDING) * 4) + _ALIGNMENT
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TileText:
+    """The functions `mlcbuild_…` of a tile of `vectors`, in blocks of `warpgroups`, with `stages` on their way."""
+
+    matrix: Matrix
+    dtype: str  # float16 or bfloat16
+    vectors: int
+    warpgroups: int
+    stages: int
+
+    @property
+    def rows(self) -> int:
+        return TILE_ROWS * self.warpgroups
+
+    @property
+    def name(self) -> str:
+        """How the names of the functions end."""
+        suffix = "" if self.dtype == "float16" else f"_{self.dtype}"
+        return f"{self.matrix}_{self.vectors}_{self.warpgroups}_{self.stages}{suffix}"
+
+    def function(self, does: str) -> str:
+        """The name of the function that does something."""
+        return f"mlcbuild_{does}_{self.name}"
+
+    @property
+    def _stage_bytes(self) -> int:
+        """What a step takes in shared memory: vectors, and halves, or words and two scales a row."""
+        rows = self.rows
+        matrix = {Matrix.PACKED: rows * STEP // 2 + rows * 4, Matrix.HALVES: rows * STEP * 2, Matrix.RESTORED: 0}
+        return -(-(self.vectors * STEP * 2 + matrix[self.matrix]) // _ALIGNMENT) * _ALIGNMENT
+
+    @property
+    def shared_bytes(self) -> int:
+        """The shared memory of a block: the steps on their way, and two that are restored; and later the sums."""
+        restored = 2 * self.rows * STEP * 2 if self.matrix is Matrix.RESTORED else 0
+        return max(self.stages * self._stage_bytes + restored, self.vectors * (self.rows + _PADDING) * 4) + _ALIGNMENT
+
+    @property
+    def text(self) -> str:
+        """The functions `mlcbuild_multiply_tile_…` or, of a step, `mlcbuild_copy_vectors_…`, `mlcbuild_keep_word_…`,
+        `mlcbuild_multiply_step_…` and `mlcbuild_end_steps_…`; `mlcbuild_lay_sums_out_…` and `mlcbuild_total_…`."""
+        values = {
+            "NAME": self.name,
+            "WGMMA": f"mlcbuild_wgmma_{self.vectors}{_SUFFIX[self.dtype]}",
+            "TWO_OF": f"mlcbuild_two_of{_SUFFIX[self.dtype]}",
+            "ONES": {"float16": "0x6400", "bfloat16": "0x4300"}[self.dtype],
+            "VECTORS": self.vectors,
+            "ROWS": self.rows,
+            "THREADS": 128 * self.warpgroups,
+            "STAGES": self.stages,
+            "STAGE": self._stage_bytes,
+            "STRIDE": self.rows + _PADDING,
+            "BARRIER": clusters.BARRIER,
+        }
+        made = {
+            Matrix.PACKED: _MULTIPLY_PACKED,
+            Matrix.HALVES: _MULTIPLY_HALVES,
+            Matrix.RESTORED: restored_tile_text.MULTIPLY,
+        }
+        text = made[self.matrix] + _ADD_UP
+        for key, value in values.items():
+            text = text.replace(f"${key}", str(value))
+        guard = f"TILE_PRODUCT_{self.name}"
+        common = f"{_COMMON}{_TWO_OF[self.dtype]}{_wgmma(self.vectors, self.dtype)}"
+        return f"{common}#ifndef {guard}\n#define {guard}{text}#endif\n"
 
 
-def name(vectors: int, warpgroups: int, stages: int, *, packed: bool) -> str:
-    """How the functions of a shape end."""
-    return f"{'packed' if packed else 'halves'}_{vectors}_{warpgroups}_{stages}"
+def call(text: TileText, does: str, *arguments: Expression) -> None:
+    """Adds a call of the function that does something."""
+    T.evaluate(T.cuda.func_call(text.function(does), *arguments, source_code=text.text))
 
 
-def text(vectors: int, warpgroups: int, stages: int, *, packed: bool) -> str:
-    """The functions `mlcbuild_multiply_tile_…`, `mlcbuild_lay_sums_out_…` and `mlcbuild_total_…` of a shape."""
-    rows = TILE_ROWS * warpgroups
-    values = {
-        "NAME": name(vectors, warpgroups, stages, packed=packed),
-        "VECTORS": vectors,
-        "ROWS": rows,
-        "THREADS": 128 * warpgroups,
-        "STAGES": stages,
-        "STAGE": _stage_bytes(vectors, rows, packed=packed),
-        "STRIDE": rows + _PADDING,
-        "BARRIER": clusters.BARRIER,
-    }
-    made = (_MULTIPLY_PACKED if packed else _MULTIPLY_HALVES) + _ADD_UP
-    for key, value in values.items():
-        made = made.replace(f"${key}", str(value))
-    guard = f"TILE_PRODUCT_{values['NAME']}"
-    return f"{_COMMON}{_wgmma(vectors)}#ifndef {guard}\n#define {guard}{made}#endif\n"
+_SUFFIX = {"float16": "", "bfloat16": "_bfloat16"}
 
 
-def _wgmma(vectors: int) -> str:
+def _wgmma(vectors: int, dtype: str) -> str:
     count = vectors // 2
     sums = ", ".join(f"%{number}" for number in range(count))
     operands = ", ".join(f'"+f"(d[{number}])' for number in range(count))
     a = ", ".join(f"%{count + number}" for number in range(4))
-    instruction = f"wgmma.mma_async.sync.aligned.m64n{vectors}k16.f32.f16.f16 {{{sums}}}"
+    kind = {"float16": "f16", "bfloat16": "bf16"}[dtype]
+    instruction = f"wgmma.mma_async.sync.aligned.m64n{vectors}k16.f32.{kind}.{kind} {{{sums}}}"
+    name = f"mlcbuild_wgmma_{vectors}{_SUFFIX[dtype]}"
+    guard = f"WGMMA_{vectors}{_SUFFIX[dtype]}"
     return f"""
-#ifndef WGMMA_{vectors}
-#define WGMMA_{vectors}
-__device__ __forceinline__ void mlcbuild_wgmma_{vectors}(float* d, const unsigned* a, unsigned long long b) {{
+#ifndef {guard}
+#define {guard}
+__device__ __forceinline__ void {name}(float* d, const unsigned* a, unsigned long long b) {{
   asm volatile("{instruction}, {{{a}}}, %{count + 4}, 1, 1, 1, 0;"
                : {operands}
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }}
-__device__ __forceinline__ void mlcbuild_wgmma_{vectors}(float* d, unsigned long long a, unsigned long long b) {{
+__device__ __forceinline__ void {name}(float* d, unsigned long long a, unsigned long long b) {{
   asm volatile("{instruction}, %{count}, %{count + 1}, 1, 1, 1, 0, 0;"
                : {operands}
                : "l"(a), "l"(b));
@@ -112,6 +172,17 @@ __device__ __forceinline__ unsigned mlcbuild_load_shared_4(unsigned from) {
 __device__ __forceinline__ int mlcbuild_row(int place, int half) {
   return half ? (place >> 4 << 3) + (place & 7) + (place >> 3 & 1) * half : place;
 }
+// Rows of 128 bytes, eight of them 1,024 bytes apart from the next eight, in the 128-byte swizzle.
+__device__ __forceinline__ unsigned long long mlcbuild_rows_at(unsigned from) {
+  return (from & 0x3ffff) >> 4 | 1ull << 16 | 64ull << 32 | 1ull << 62;
+}
+#endif
+"""
+
+_TWO_OF = {
+    "float16": r"""
+#ifndef TWO_OF
+#define TWO_OF
 // The two integers of a byte, which `selector` takes of a word and of the word four bits on, less an offset, scaled.
 __device__ __forceinline__ unsigned mlcbuild_two_of(unsigned word, unsigned selector, unsigned offset, unsigned scale) {
   unsigned v = __byte_perm(word, word >> 4, selector);
@@ -120,12 +191,23 @@ __device__ __forceinline__ unsigned mlcbuild_two_of(unsigned word, unsigned sele
   asm("mul.f16x2 %0, %0, %1;" : "+r"(v) : "r"(scale));
   return v;
 }
-// Rows of 128 bytes, eight of them 1,024 bytes apart from the next eight, in the 128-byte swizzle.
-__device__ __forceinline__ unsigned long long mlcbuild_rows_at(unsigned from) {
-  return (from & 0x3ffff) >> 4 | 1ull << 16 | 64ull << 32 | 1ull << 62;
+#endif
+""",
+    "bfloat16": r"""
+#ifndef TWO_OF_BFLOAT16
+#define TWO_OF_BFLOAT16
+// As of halves: one of 128 + i has the integer i, below 16, in its low bits.
+__device__ __forceinline__ unsigned mlcbuild_two_of_bfloat16(
+    unsigned word, unsigned selector, unsigned offset, unsigned scale) {
+  unsigned v = __byte_perm(word, word >> 4, selector);
+  asm("lop3.b32 %0, %0, 0x000f000f, 0x43004300, 0xea;" : "+r"(v));
+  asm("sub.rn.bf16x2 %0, %0, %1;" : "+r"(v) : "r"(offset));
+  asm("mul.rn.bf16x2 %0, %0, %1;" : "+r"(v) : "r"(scale));
+  return v;
 }
 #endif
-"""
+""",
+}
 
 _MULTIPLY_PACKED = r"""
 __device__ __forceinline__ void mlcbuild_multiply_tile_$NAME(
@@ -160,7 +242,7 @@ __device__ __forceinline__ void mlcbuild_multiply_tile_$NAME(
     asm volatile("cp.async.commit_group;");
   };
   const unsigned selector = t * 0x11 + (4 + t) * 0x1100;
-  const unsigned less = (0x6400 + offset) * 0x10001;
+  const unsigned less = ($ONES + offset) * 0x10001;
   const int row = (thread >> 5) * 16 + g;
   const unsigned own_words = $VECTORS * 128 + row * 32 + ((row >> 2 & 1) << 4);
   const unsigned own_scales = $VECTORS * 128 + $ROWS * 32 + row * 4;
@@ -172,21 +254,21 @@ __device__ __forceinline__ void mlcbuild_multiply_tile_$NAME(
       const uint4 w0 = mlcbuild_load_shared_16(reading + (own_words ^ j << 4));
       const uint4 w1 = mlcbuild_load_shared_16(reading + (own_words ^ j << 4) + 256);
       const unsigned c0 = __byte_perm(s0, 0, j ? 0x3232 : 0x1010), c1 = __byte_perm(s1, 0, j ? 0x3232 : 0x1010);
-      a[j * 8 + 0] = mlcbuild_two_of(w0.x, selector, less, c0);
-      a[j * 8 + 1] = mlcbuild_two_of(w1.x, selector, less, c1);
-      a[j * 8 + 2] = mlcbuild_two_of(w0.y, selector, less, c0);
-      a[j * 8 + 3] = mlcbuild_two_of(w1.y, selector, less, c1);
-      a[j * 8 + 4] = mlcbuild_two_of(w0.z, selector, less, c0);
-      a[j * 8 + 5] = mlcbuild_two_of(w1.z, selector, less, c1);
-      a[j * 8 + 6] = mlcbuild_two_of(w0.w, selector, less, c0);
-      a[j * 8 + 7] = mlcbuild_two_of(w1.w, selector, less, c1);
+      a[j * 8 + 0] = $TWO_OF(w0.x, selector, less, c0);
+      a[j * 8 + 1] = $TWO_OF(w1.x, selector, less, c1);
+      a[j * 8 + 2] = $TWO_OF(w0.y, selector, less, c0);
+      a[j * 8 + 3] = $TWO_OF(w1.y, selector, less, c1);
+      a[j * 8 + 4] = $TWO_OF(w0.z, selector, less, c0);
+      a[j * 8 + 5] = $TWO_OF(w1.z, selector, less, c1);
+      a[j * 8 + 6] = $TWO_OF(w0.w, selector, less, c0);
+      a[j * 8 + 7] = $TWO_OF(w1.w, selector, less, c1);
     }
   };
   auto multiply = [&](const unsigned* a) {
     const unsigned long long b = mlcbuild_rows_at(reading);
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
-    for (int s = 0; s < 4; ++s) mlcbuild_wgmma_$VECTORS(d, a + 4 * s, b + 2 * s);
+    for (int s = 0; s < 4; ++s) $WGMMA(d, a + 4 * s, b + 2 * s);
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
     reading = reading == base + $STAGE * ($STAGES - 1) ? base : reading + $STAGE;
   };
@@ -262,7 +344,7 @@ __device__ __forceinline__ void mlcbuild_multiply_tile_$NAME(
     const unsigned long long a = mlcbuild_rows_at(reading + own_rows), b = mlcbuild_rows_at(reading);
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
-    for (int s = 0; s < 4; ++s) mlcbuild_wgmma_$VECTORS(d, a + 2 * s, b + 2 * s);
+    for (int s = 0; s < 4; ++s) $WGMMA(d, a + 2 * s, b + 2 * s);
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
     reading = reading == base + $STAGE * ($STAGES - 1) ? base : reading + $STAGE;
   };

@@ -15,7 +15,6 @@ from tvm import relax, tirx
 from mlcbuild.compiler.backends.cuda import architectures
 from mlcbuild.compiler.backends.cuda.kernels import operands, results
 from mlcbuild.compiler.kernels.blocks import inline_all, plain_blocks
-from mlcbuild.compiler.kernels.matmul_pattern import match_matrix_product
 from mlcbuild.compiler.passes.describe_kernels import GATED
 from mlcbuild.compiler.passes.rewriting import callee, finish, group_of_two, rewrite_dataflow
 
@@ -77,14 +76,16 @@ class _Fuser:
         return self.groups[key]
 
     def _is_gated(self, first: tvm.ir.GlobalVar, second: tvm.ir.GlobalVar, group: relax.Function) -> bool:
-        product = match_matrix_product(self.module[first])
+        product = operands.match(self.module[first])
         reading = inline_all(self.module[second])
         # A kernel that came scheduled, such as one that starts a workspace's own, has a form of its own.
         if reading is None or len(plain_blocks(reading) or ()) != 1:
             return False
         if product is None or not operands.fits(product) or product.n % (2 * results.EIGHT):
             return False
-        together = match_matrix_product(_fused(self.module, (first, second), group), gated=True)
+        if product.rows == 1 and operands.is_of_small_floats(product):
+            return False  # TVM's schedule is faster, and knows no gate.
+        together = operands.match(_fused(self.module, (first, second), group), gated=True)
         return together is not None and results.is_gated(together) and operands.fits(together)
 
 
