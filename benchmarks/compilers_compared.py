@@ -29,9 +29,11 @@ as measured on {date}{note}.
 |---|---|---|---|---|
 """
 _COMPILE_SECONDS = (
-    "Seconds to compile are those of the compiler's own step, after what makes the model that it reads: torch.export "
-    "before AOTInductor and ExecuTorch, jax.export before XLA, the check of the ONNX file before the others. A search "
-    "of MetaSchedule is not among them."
+    "Seconds to compile are those of the target's own actions, after what makes the model that it reads: for ONNX "
+    "Runtime, OpenVINO, IREE and TVM, the reading of a checked ONNX file and compiling; for mlcbuild also all phases, "
+    "each kernel and linking, one after the other; for XLA, AOTInductor and ExecuTorch, compiling of what jax.export "
+    "and torch.export wrote; for PyTorch uncompiled, the writing of a program with its weights. The search of "
+    "MetaSchedule is not among them. An empty cell was compiled before."
 )
 # Compiler, as `compare` calls it → what is known of it without a measurement.
 _KNOWN = {

@@ -38,25 +38,18 @@ def call(context: RuleContext) -> Providers:
         "layers.call:run",
         environment=context.required("environment", EnvironmentInfo),
         inputs={
-            "module": FilesInfo(
-                files=tuple(
-                    each
-                    for each in context.files(context.target.label_of("module")).files
-                    if each[0].endswith(".jaxexp")
-                )
-            ),
-            "weights": FilesInfo(
-                files=tuple(
-                    each
-                    for each in context.files(context.target.label_of("weights")).files
-                    if each[0].endswith(".safetensors")
-                )
-            ),
+            "module": ending(context, "module", ".jaxexp"),
+            "weights": ending(context, "weights", ".safetensors"),
             "cases": context.files(context.target.label_of("cases")),
         },
         outputs={"report": "error.json"},
     )
     return (FilesInfo(files=(("error.json", called.output("out/error.json")),)),)
+
+
+def ending(context: RuleContext, attribute: str, suffix: str) -> FilesInfo:
+    files = context.files(context.target.label_of(attribute)).files
+    return FilesInfo(files=tuple(each for each in files if each[0].endswith(suffix)))
 
 
 def label(name: str, *, files: bool = False, provides: tuple[str, ...] = ()) -> Attribute:
