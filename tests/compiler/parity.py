@@ -2,7 +2,7 @@
 
 The reference runs in float32 on weights as the scheme stores them (for quantized schemes: restored from the integers
 and scales). So what is left are roundings. Every tensor that is handed from one kernel to the next is rounded once, to
-within u of its value (u = 2^-11 for float16, 2^-8 for bfloat16); there are `_ROUNDINGS_A_LAYER` of them in a layer and
+within u of its value (u = 2^-11 for float16, 2^-8 for bfloat16); there are `ROUNDINGS_A_LAYER` of them in a layer and
 two more before the logits, and each moves the logits by at most u times the largest. In float32 (u = 2^-24) the sums
 matter: roundings in a sum of k products add like a random walk, to sqrt(k) u.
 
@@ -11,7 +11,7 @@ Where a scheme rounds activations to floats of 8 bits, to within v of their valu
 root of their mean square, so v is sqrt(n) / 254 there.) But a
 number that is off by however little may be rounded to the neighbour, and what that moves moves more of them behind the
 next product. So two computations that are both right differ in their roundings of activations, which are independent:
-those of n products add like a random walk, to sqrt(n) v. There are `_PRODUCTS_A_LAYER`. (Where results of modules of a
+those of n products add like a random walk, to sqrt(n) v. There are `PRODUCTS_A_LAYER`. (Where results of modules of a
 reference in E4M3 were off by 2^-12 at random, logits up to 4.1 moved by up to 0.41.) That kernels round and multiply as
 they should is for `test_float8.py` to see, to the bit.
 """
@@ -35,9 +35,9 @@ from tests.compiler.pipeline import CPU_TARGET, compile_library
 from tests.compiler.running import Array, Library, random_model, store
 
 # norm, query-key-value, rotation, attention, residual; norm, gate and up, activation, residual
-_ROUNDINGS_A_LAYER = 9
+ROUNDINGS_A_LAYER = 9
 # query-key-value, output; gate and up, down
-_PRODUCTS_A_LAYER = 4
+PRODUCTS_A_LAYER = 4
 
 
 def check_logits(
@@ -102,19 +102,25 @@ def compare(library: Library, texts: Sequence[list[int]], expected: Sequence[Arr
 
 def bound(config: dict[str, Any], scheme: QuantizationScheme, largest: float) -> float:
     """The largest difference that roundings explain, of logits up to `largest`."""
-    roundings = config["num_hidden_layers"] * _ROUNDINGS_A_LAYER + 2
-    rounding = float(ml_dtypes.finfo(dtype_of(scheme.model_dtype)).eps) / 2
+    allowed = type_bound(config, scheme)
     if isinstance(scheme, Float8Scheme | Int8Scheme):
-        products = config["num_hidden_layers"] * _PRODUCTS_A_LAYER
+        products = config["num_hidden_layers"] * PRODUCTS_A_LAYER
         if isinstance(scheme, Int8Scheme):
             of_activations = math.sqrt(max(config["hidden_size"], config["intermediate_size"])) / 254
         else:
             of_activations = 2.0 ** -(scheme.format.mantissa_bits + 1)
-        return (roundings * rounding + math.sqrt(products) * of_activations) * largest
+        allowed += math.sqrt(products) * of_activations
+    return allowed * largest
+
+
+def type_bound(config: dict[str, Any], scheme: QuantizationScheme) -> float:
+    """What roundings to the scheme's type explain, as a part of the largest logit."""
+    roundings = config["num_hidden_layers"] * ROUNDINGS_A_LAYER + 2
+    rounding = float(ml_dtypes.finfo(dtype_of(scheme.model_dtype)).eps) / 2
     if scheme.model_dtype != "float32":
-        return roundings * rounding * largest
+        return roundings * rounding
     longest_sum = max(config["hidden_size"], config["intermediate_size"])
-    return roundings * math.sqrt(longest_sum) * rounding * largest
+    return roundings * math.sqrt(longest_sum) * rounding
 
 
 def reference(model: Any, tokens: list[int]) -> Array:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.compiler import schemes
-from tests.compiler.scheme_grid import MODELS, Measured, measure, pairs, read_results, write_results
+from tests.compiler.scheme_grid import MODELS, Measured, covering, measure, pairs, read_results, write_results
 
 PAGE = Path(__file__).parents[2] / "docs" / "scheme-grid.md"
 _HEAD = """<!-- help: scheme-grid: families by schemes, and the pairs that were measured -->
@@ -23,15 +23,17 @@ _HEAD = """<!-- help: scheme-grid: families by schemes, and the pairs that were 
 This page is made by `python -m tests.compiler.scheme_grid_page`. For each pair, a small model with random weights is
 compiled for this processor, and compared with the float32 library of the same model, whose weights are those that the
 stored ones stand for: all tokens of two texts, and tokens after a prompt, one by one. A cell is the largest difference
-of logits (of encoders, of hidden states) as a percentage of the largest logit, and in brackets the bound: what
-roundings to the scheme's type explain, and those of activations. Of mixtures it is the median of the tokens', because
-a router may choose another expert for a number that is off by however little; and so it is of schemes that round
-activations to floats of 8 bits, for which the bound is one of typical errors: in transformers' model with the same
-weights these roundings alone are off by 45 % of the largest logit for one token (llama, gemma), by 7 to 10 % for the
-median one. Tokens after one with another expert see it: in `deepseek_v3` by `q8f16_ft` the sixth of a text has one, the
-five before it are off by 0.16 % at most, and half of those after it by more than 2 %. States of recurrent layers
-(Mamba 2, Granite's hybrids, Qwen3-Next and Qwen3.5) carry roundings from token to token, which the bound does not
-count: of these some pairs are above it. LLVM optimizes less than in a build.
+of logits (of encoders, of hidden states) as a percentage of the largest logit, and in brackets the bound of that token:
+what roundings to the scheme's type explain. Where a scheme rounds activations, and in recurrent layers (Mamba 2,
+Granite's hybrids, Qwen3-Next and Qwen3.5), some tokens are far more sensitive to roundings than others, and each has a
+bound of its own: as much as the float32 library moves when its weights do, by as much as roundings would
+(`tests/compiler/moved_weights.py` derives it). In a mixture both libraries use the experts that the quantized one has
+chosen, so that all tokens can be compared, and "r3" says that the float32 library would have chosen others three times
+(of tokens, layer by layer). LLVM optimizes less than in a build.
+
+Pairs in bold type run in CI: one of each family, with every scheme among them. Those with a small circle were measured
+in an earlier way, and are measured in the present one by whoever runs all pairs: of a mixture, and of floats of 8 bits,
+the median token counted, and rounded activations had one bound for all tokens.
 
 Rows of these models are shorter than blocks of K-quants: `q4_k_f16`, `q5_k_f16` and `q6_k_f16` store `Q8_0` here, and
 `tests/compiler/test_ggml_schemes.py` compares them on wider rows. "–" is a pair that did not run; "no" is a model whose
@@ -44,24 +46,32 @@ def page(results: Mapping[tuple[str, str], Measured]) -> str:
     """The page of what was measured."""
     listed = list(pairs())
     ran = sum(pair in results for pair in listed)
-    above = [pair for pair, found in results.items() if found.error > found.bound]
+    above = [pair for pair, found in results.items() if not found.is_within]
+    former = sum(found.former for found in results.values())
+    in_ci = covering()
     told = f"{ran} of {len(listed)} pairs ran; {len(above)} of them are above their bound"
     told += f": {', '.join('/'.join(pair) for pair in above)}." if above else "."
+    if former:
+        told += f" {former} have a circle."
     parts = [_HEAD, told, "\n"]
     for dtype in ("float32", "float16", "bfloat16"):
         names = [name for name in schemes.NAMES if schemes.scheme(name).model_dtype == dtype]
         parts.append(f"\n## Schemes in {dtype}\n| model | {' | '.join(f'`{name}`' for name in names)} |\n")
         parts.append(f"|---|{'---|' * len(names)}\n")
         for model in MODELS:
-            cells = [_cell(results.get((model, name))) for name in names]
+            cells = [_cell(results.get((model, name)), is_in_ci=(model, name) in in_ci) for name in names]
             parts.append(f"| {model} | {' | '.join(cells)} |\n")
     return "".join(parts)
 
 
-def _cell(found: Measured | None) -> str:
+def _cell(found: Measured | None, *, is_in_ci: bool) -> str:
     if found is None:
         return "–"
-    return "no" if found.cannot else f"{100 * found.error:.2g} ({100 * found.bound:.2g})"
+    if found.cannot:
+        return "no"
+    rerouted = f" r{found.rerouted}" if found.rerouted else ""
+    cell = f"{100 * found.error:.2g} ({100 * found.bound:.2g}){rerouted}{'°' if found.former else ''}"
+    return f"**{cell}**" if is_in_ci else cell
 
 
 def main() -> None:
