@@ -26,7 +26,8 @@ _MANDATORY = ("__init__", "schedule", "link")
 
 @dataclass(frozen=True, kw_only=True)
 class CompiledKernel:
-    """The actions that a kernel takes after ScheduleKernel, and what they make for each of `kernel_groups`."""
+    """The actions that a kernel takes after ScheduleKernel, and what they make for each of `kernel_groups`; those of
+    what is linked beside kernels have some of the groups."""
 
     actions: tuple[Action, ...]
     groups: Mapping[str, Sequence[DerivedArtifact]]
@@ -60,6 +61,16 @@ class PlatformInfo(Provider):
             return {}
         return {"backend": self.plugin(f"{phase}:PASSES")}
 
+    @property
+    def scheduling(self) -> str:
+        """The plug-in `backend` of ScheduleKernel: the rules that schedule kernels."""
+        return self.plugin("schedule:SCHEDULING")
+
+    @property
+    def tuned_for(self) -> Mapping[str, JsonValue]:
+        """What records of measurements are of (`tuning.record.platform_key`)."""
+        return self.target
+
     def lacks_dtype(self, dtype: str) -> str:
         """Why models cannot compute in one of the kind's types on this platform; "" where they can."""
         del dtype
@@ -92,6 +103,11 @@ class PlatformInfo(Provider):
     def unlike_devices(self) -> str:
         """Why the devices that a library runs on may compute other roundings than each other; "" where they do not."""
         return ""
+
+    def compile_libraries(self, owner: str) -> CompiledKernel:
+        """What a library needs beside its kernels, whatever these are: nothing but where a kind says otherwise."""
+        del owner
+        return CompiledKernel(actions=(), groups={})
 
     def compile_kernel(
         self,

@@ -57,6 +57,10 @@ class KernelActions:
             groups["signatures"].append(schedule.output(f"out/{name}.signature.json"))
             for group in self.platform.kernel_groups:
                 groups[group] += [one for one in compiled.groups[group] if one not in groups[group]]
+        beside = self.platform.compile_libraries(self.owner)
+        actions += beside.actions
+        for group, made in beside.groups.items():
+            groups[group] += made
         announced = Discovery(
             # Several kernels may start the same device kernel.
             actions=tuple({action.identifier: action for action in actions}.values()),
@@ -98,7 +102,7 @@ def schedule_action(
             "optimized": optimized,
             **({} if tuned is None else {"tuned": tuned}),
         },
-        plugins={"backend": platform.plugin("schedule:SCHEDULING")},
+        plugins={"backend": platform.scheduling},
         toolchains=("tvm",),
     )
 

@@ -50,4 +50,4 @@ def chosen_shapes(context: RuleContext, platform: PlatformInfo) -> Mapping[str, 
         raise context.error(
             str(error), attribute="tuning", advice=(f'write "{OFF}", "{CACHED}" or a number: "100 trials"',)
         ) from None
-    return {} if tuning == OFF else context.choices(platform_key(platform.target))
+    return {} if tuning == OFF else context.choices(platform_key(platform.tuned_for))

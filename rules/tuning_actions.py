@@ -58,19 +58,22 @@ class TunedLibrary:
             kernel, self.kernel(kernel), owner=self.owner, platform=self.platform, optimized=True, tuned=tuned
         )
         compiled = self.platform.compile_kernel(kernel, schedule.output(f"out/{kernel}.json"), owner=self.owner)
+        beside = self.platform.compile_libraries(self.owner)
         link = stage_action(
             f"{self.owner} LinkKernel {kernel}",
             "LinkKernel",
             "mlcbuild.compiler.stages.link_kernel:run",
             owner=self.owner,
-            inputs={group: compiled.groups[group] for group in self.platform.kernel_groups},
+            inputs={
+                group: [*compiled.groups[group], *beside.groups.get(group, ())] for group in self.platform.kernel_groups
+            },
             outputs={"library": f"{kernel}{self.platform.library_suffix}"},
             parameters={"target": self.platform.target},
             plugins={"backend": self.platform.plugin("link:LINKING")},
             toolchains=self.platform.link_toolchains,
         )
         part = f"candidate {number}" if tuned is not None else "untuned"
-        actions = of_part(Discovery(actions=(schedule, *compiled.actions, link)), part).actions
+        actions = of_part(Discovery(actions=(schedule, *compiled.actions, *beside.actions, link)), part).actions
         return Candidate(actions=actions, library=actions[-1].output(actions[-1].outputs[0]))
 
     def measurement(
@@ -152,7 +155,7 @@ class _Listing:
             inputs={"kernel": artifact},
             outputs={"candidates": f"{kernel}.candidates.json"},
             parameters={"target": self.platform.target},
-            plugins={"backend": self.platform.plugin("schedule:SCHEDULING")},
+            plugins={"backend": self.platform.scheduling},
             toolchains=("tvm",),
         )
 

@@ -11,7 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mlcbuild.compiler.backends.cuda.architectures import ARCHITECTURES, in_order, number, problem, scheduled_for
+from mlcbuild.compiler.backends.cuda.architectures import (
+    ARCHITECTURES,
+    has_mma_m16n8k16,
+    in_order,
+    number,
+    problem,
+    scheduled_for,
+)
 from mlcbuild.engine.action import Action, DerivedArtifact, ExecutionRequirements, JsonValue
 from mlcbuild.rules.backend import Backend, CompiledKernel, PlatformInfo
 from mlcbuild.rules.host import CPU_OF_A_DEVICE_HOST, HOST_ATTRIBUTES, host_target
@@ -21,6 +28,8 @@ from mlcbuild.workspace.schema import Attribute, AttributeKind
 # The GPUs that most people have had since 2020: A100, GeForce 30 and 40, L4, L40S, H100, H200.
 _COMMON = ("sm_80", "sm_90")
 _FIRST_OF_TRITON = 80
+_LIBRARIES = ("cublas",)  # a module each in `compiler/backends/cuda/libraries/`
+_LIBRARY_HOST = "x86_64"
 _ALONE = ("sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_103", "sm_120", "sm_121")
 
 # What every architecture since sm_75 has: a block's threads, its shared memory in bytes without asking for more, and
@@ -46,12 +55,23 @@ class CudaPlatform(PlatformInfo):
     architectures: tuple[str, ...]
     toolkit: str = ""
     kernels: str = "portable"
+    libraries: tuple[str, ...] = ()
 
     def passes(self, phase: str) -> Mapping[str, str]:
         """Kernels that are written in Triton are put in place in Phase0 and Phase1, for platforms that take them."""
         if phase in ("phase0", "phase1") and self.kernels == "triton":
             return {"backend": self.plugin(f"{phase}_triton:PASSES")}
         return super().passes(phase)
+
+    @property
+    def scheduling(self) -> str:
+        """With `libraries` their rules come before the kind's own."""
+        return self.plugin("schedule_cublas:SCHEDULING") if "cublas" in self.libraries else super().scheduling
+
+    @property
+    def tuned_for(self) -> Mapping[str, JsonValue]:
+        """Another rule schedules the same kernels where a library may have them, so records are told apart."""
+        return {**self.target, "libs": list(self.libraries)} if self.libraries else self.target
 
     def lacks_dtype(self, dtype: str) -> str:
         """bfloat16 has instructions since compute capability 8.0."""
@@ -65,7 +85,8 @@ class CudaPlatform(PlatformInfo):
     @property
     def kernel_toolchains(self) -> tuple[str, ...]:
         fat = ("nvfatbin",) if len(self.architectures) > 1 else ()
-        return (*self._device_toolchains, *fat, *(("triton",) if self.kernels == "triton" else ()))
+        triton = ("triton",) if self.kernels == "triton" else ()
+        return (*self._device_toolchains, *fat, *triton, *(("gxx",) if self.libraries else ()))
 
     @property
     def run_requirements(self) -> ExecutionRequirements:
@@ -78,6 +99,25 @@ class CudaPlatform(PlatformInfo):
     def unlike_devices(self) -> str:
         """Each architecture has machine code of its own."""
         return f"it is for GPUs of {' and '.join(self.architectures)}" if len(self.architectures) > 1 else ""
+
+    def compile_libraries(self, owner: str) -> CompiledKernel:
+        """CompileLibrary of each of `libraries`: what calls it."""
+        compiled = tuple(
+            stage_action(
+                f"{owner} CompileLibrary {library}",
+                "CompileLibrary",
+                self.plugin("stages.compile_library:run"),
+                owner=owner,
+                inputs={},
+                outputs={"object": f"{library}.o"},
+                parameters={},
+                plugins={"library": self.plugin(f"libraries.{library}:LIBRARY")},
+                toolchains=("gxx",),
+            )
+            for library in self.libraries
+        )
+        made = [action.output(action.outputs[0]) for action in compiled]
+        return CompiledKernel(actions=compiled, groups={"objects": made})
 
     def compile_kernel(
         self,
@@ -225,7 +265,33 @@ def platform(context: RuleContext) -> CudaPlatform:
             attribute="kernels",
             advice=('write kernels = "portable"',),
         )
-    return CudaPlatform(kind="cuda", target=target, architectures=ordered, toolkit=toolkit.rstrip("/"), kernels=kernels)
+    return CudaPlatform(
+        kind="cuda",
+        target=target,
+        architectures=ordered,
+        toolkit=toolkit.rstrip("/"),
+        kernels=kernels,
+        libraries=_libraries(context, ordered),
+    )
+
+
+def _libraries(context: RuleContext, architectures: Sequence[str]) -> tuple[str, ...]:
+    """The libraries that a platform declares, sorted."""
+    named = context.target.strings("libraries") if context.target.has("libraries") else ()
+    if named and architectures and not has_mma_m16n8k16(architectures[0]):
+        context.report(
+            f"libraries are for sm_80 and later, not {architectures[0]}",
+            attribute="libraries",
+            advice=("leave out libraries",),
+        )
+    host = str(host_target(context, default_cpu=CPU_OF_A_DEVICE_HOST)["mtriple"]).partition("-")[0]
+    if named and host != _LIBRARY_HOST:
+        context.report(
+            f"libraries are called from {_LIBRARY_HOST} hosts, not from {host}: g++ compiles what calls them",
+            attribute="libraries",
+            advice=("leave out libraries",),
+        )
+    return tuple(sorted(set(named)))
 
 
 BACKEND = Backend(
@@ -252,6 +318,13 @@ BACKEND = Backend(
             default="portable",
             doc="`triton`: attention of prompts, and products of 8-bit numbers, are compiled by Triton, which "
             "`mlcbuild[triton]` brings, for one architecture from sm_80 on. `portable`: no kernel is.",
+        ),
+        Attribute(
+            name="libraries",
+            kind=AttributeKind.STRING_LIST,
+            allowed=_LIBRARIES,
+            doc="NVIDIA's libraries that kernels may call where the model runs, which must have them: `cublas` has "
+            "products of halves with many vectors, by libcublasLt of CUDA 12 or 13. Left out: none.",
         ),
     ),
     platform=platform,

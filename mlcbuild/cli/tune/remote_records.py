@@ -22,7 +22,7 @@ TUNING = "tuning"
 
 
 def platform_of(library: TunedLibrary) -> str:
-    return platform_key(library.platform.target)
+    return platform_key(library.platform.tuned_for)
 
 
 @contextlib.contextmanager

@@ -46,7 +46,9 @@ class ProductShape:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Matched:
+class Matched:
+    """A product that our own kernels have, for an architecture."""
+
     product: MatrixProduct
     architecture: str
 
@@ -55,7 +57,7 @@ class _Matched:
         return self.architecture == tile_product.ARCHITECTURE and tile_product.fits(self.product)
 
 
-def _match(func: tirx.PrimFunc, target: tvm.target.Target) -> _Matched | None:
+def match(func: tirx.PrimFunc, target: tvm.target.Target) -> Matched | None:
     """None unless `func` is a matrix, of halves or bfloat16 or restored to them, times vectors of the same, with at
     most element-wise blocks after it, for an architecture whose tensor cores multiply 16 × 8 × 16 halves."""
     product = operands.match(func, gated=True)
@@ -64,10 +66,10 @@ def _match(func: tirx.PrimFunc, target: tvm.target.Target) -> _Matched | None:
     architecture = str(target.attrs["arch"])
     if not architectures.has_mma_m16n8k16(architecture):
         return None
-    return _Matched(product=product, architecture=architecture)
+    return Matched(product=product, architecture=architecture)
 
 
-def _has_tile(matched: _Matched, shape: ProductShape) -> bool:
+def _has_tile(matched: Matched, shape: ProductShape) -> bool:
     """Whether a product can have a tile, and it changes anything: fewer vectors are not multiplied by tiles, more have
     the largest one, and a known number has one by default."""
     product = matched.product
@@ -80,8 +82,8 @@ def _has_tile(matched: _Matched, shape: ProductShape) -> bool:
     return few_vectors.SIZES[-1] < rows <= _MOST_CHOSEN and shape.tile != default
 
 
-def _build(matched: _Matched, shape: ProductShape) -> tirx.PrimFunc:
-    return replace_body(matched.product.func, statement(lambda: _launches(matched, shape)))
+def build(matched: Matched, shape: ProductShape) -> tirx.PrimFunc:
+    return replace_body(matched.product.func, statement(lambda: launches(matched, shape)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +94,7 @@ class _Way:
     body: Callable[[], None]
 
 
-def _ways(matched: _Matched, shape: ProductShape) -> list[_Way]:
+def _ways(matched: Matched, shape: ProductShape) -> list[_Way]:
     """The kernels of a product, that for the fewest vectors first."""
     product = matched.product
     early = dependent_launch.begins_early(matched.architecture)
@@ -116,7 +118,7 @@ def _ways(matched: _Matched, shape: ProductShape) -> list[_Way]:
     return ways + [_Way(most=most, body=partial(tile_product.multiply_tiles, product, shape)) for most, shape in tiles]
 
 
-def _launches(matched: _Matched, shape: ProductShape) -> None:
+def launches(matched: Matched, shape: ProductShape) -> None:
     ways = _ways(matched, shape)
     rows = matched.product.rows
     if isinstance(rows, int):
@@ -141,10 +143,10 @@ schedule_matmul = ShapedRule(
     name="cuda.matmul",
     shape=ProductShape,
     values={"vectors": (64, 128, 256), "stages": (3, 4, 5, 6), "cluster": (1, 2, 4, 8)},
-    match=_match,
+    match=match,
     default=lambda _matched: ProductShape(),
     fits=_has_tile,
-    build=_build,
+    build=build,
     sizes=(32, 64, _MOST_CHOSEN),
     version=3,
 )
