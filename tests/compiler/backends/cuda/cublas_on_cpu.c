@@ -46,7 +46,7 @@ int cublasLtMatmulPreferenceSetAttribute(Preference *of, int attribute, const vo
 int cublasLtMatmulPreferenceDestroy(Preference *preference) { free(preference); return 0; }
 
 static int fits(const Description *of, const Layout *a, const Layout *b, const Layout *d) {
-  return of->compute == 68 && of->scale == 0 && of->transposed_a == 1 && a->type == 2 && b->type == 2 && d->type == 2 &&
+  return of->compute == 68 && of->scale == 0 && of->transposed_a == 1 && a->type == 2 && b->type == 2 && (d->type == 2 || d->type == 0) &&
          a->rows == b->rows && a->columns == d->rows && b->columns == d->columns;
 }
 
@@ -64,16 +64,17 @@ int cublasLtMatmulAlgoGetHeuristic(void *handle, Description *of, Layout *a, Lay
 }
 
 int cublasLtMatmul(void *handle, Description *of, const float *alpha, const _Float16 *a, Layout *la, const _Float16 *b,
-                   Layout *lb, const float *beta, const _Float16 *c, Layout *lc, _Float16 *d, Layout *ld,
+                   Layout *lb, const float *beta, const void *c, Layout *lc, void *d, Layout *ld,
                    const uint64_t *algorithm, char *workspace, size_t size, void *stream) {
-  if (!handle || !fits(of, la, lb, ld) || c != d || lc != ld || algorithm[7] != MARK || size != NEEDED || stream)
+  if (!handle || !fits(of, la, lb, ld) || c != d || lc != ld || *beta || *alpha != 1 || algorithm[7] != MARK || size != NEEDED || stream)
     return INVALID;
   memset(workspace, 1, size);
   for (uint64_t column = 0; column < ld->columns; ++column)
     for (uint64_t row = 0; row < ld->rows; ++row) {
       float sum = 0;
       for (uint64_t k = 0; k < la->rows; ++k) sum += (float)a[row * la->stride + k] * (float)b[column * lb->stride + k];
-      d[column * ld->stride + row] = (_Float16)(*alpha * sum + (*beta ? *beta * (float)c[column * ld->stride + row] : 0));
+      if (ld->type) ((_Float16 *)d)[column * ld->stride + row] = (_Float16)sum;
+      else ((float *)d)[column * ld->stride + row] = sum;
     }
   return 0;
 }

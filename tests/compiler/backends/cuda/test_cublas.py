@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import json
 import subprocess
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from mlcbuild.compiler import ir
 from mlcbuild.compiler.backends.cpu.link import LINKING
 from mlcbuild.compiler.backends.cuda import schedule
 from mlcbuild.compiler.backends.cuda.kernels.cublas_product import calls_cublas, schedule_cublas_product
@@ -27,7 +29,9 @@ from mlcbuild.compiler.kernels.scheduling import ChosenShape, apply_first_rule
 from mlcbuild.compiler.stages import link_kernel
 from tests.compiler.backends.cuda import cuda_emulation
 from tests.compiler.backends.cuda.cuda_emulation import CUDA_TARGET, Array, run_cuda
-from tests.compiler.kernel_running import packed_product, plain_product, silu_gated
+from tests.compiler.kernel_running import packed_product, plain_product, run, silu_gated
+from tests.compiler.pipeline import compile_graph
+from tests.compiler.tiny_llama import TINY_LLAMA
 
 TARGET = tvm.target.Target(CUDA_TARGET)
 N, K = 64, 128
@@ -100,6 +104,40 @@ def test_what_follows_the_product_reads_it(on_cpu: ctypes.CDLL, programs: Path) 
     got = run_cuda(_kernel(17, gated=True), [*arrays, _workspace(), between], programs)
     np.testing.assert_allclose(got[2], expected, atol=5e-2, rtol=5e-3)
     assert got[4].any()
+
+
+@needs_gxx
+def test_the_products_of_a_model_are_those_of_its_kernels_for_processors(
+    on_cpu: ctypes.CDLL, programs: Path, tmp_path: Path
+) -> None:
+    assert on_cpu
+    (tmp_path / "config.json").write_text(json.dumps(TINY_LLAMA))
+    compile_graph("q0f16", CUDA_TARGET, tmp_path)
+    checked, between = set[str](), 0
+    for variable, kernel in ir.load_module(tmp_path / "phase3.json").functions_items():
+        name = str(variable.name_hint)
+        form = name.partition("_cast")[1] + name.partition("_gated")[1]
+        if "matmul" not in name or not isinstance(kernel, tirx.PrimFunc) or form in checked:
+            continue
+        made = schedule_cublas_product.with_shape(kernel, TARGET, {"fewest": 17})
+        if made is None:
+            continue
+        checked.add(form)
+        lifted = SCHEDULING.lift_workspace(made)[0]
+        x, matrix, result, *wanted = (_random(buffer, rows=20) for buffer in lifted.params)
+        between += len(wanted) - 1
+        expected = run(kernel, [x, matrix, result])[-1].astype(np.float64)
+        got = run_cuda(lifted, [x, matrix, result, *wanted], programs)[2].astype(np.float64)
+        np.testing.assert_allclose(got, expected, atol=4e-3 * np.abs(expected).max(), err_msg=name)
+    # Logits are stored in float32, halves without a launch of their own, and what a gate makes of two halves with one.
+    assert (checked, between) == ({"", "_cast", "_cast_gated"}, 1)
+
+
+def _random(buffer: tirx.Buffer, *, rows: int) -> Array:
+    shape = [int(size) if isinstance(size, tirx.IntImm) else rows for size in buffer.shape]
+    if str(buffer.dtype) == "uint8":
+        return np.zeros(shape, np.uint8)
+    return np.random.default_rng(len(shape)).standard_normal(shape).astype(str(buffer.dtype))
 
 
 @needs_gxx

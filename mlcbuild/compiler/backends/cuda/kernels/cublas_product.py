@@ -23,6 +23,7 @@ from mlcbuild.compiler.kernels.building import Buffer, Expression, lanes, statem
 from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct, PackedMatrix
 from mlcbuild.compiler.kernels.shapes import ShapedRule
 
+_HALF = "float16"
 _NEVER = 1 << 30
 _DEFAULT_FEWEST = 65  # docs/cuda.md: 128 vectors take 4.4 ms instead of 5.8, 64 as long as with our own kernels
 _THREADS = 256
@@ -47,7 +48,7 @@ def _match(func: tirx.PrimFunc, target: tvm.target.Target) -> matmul.Matched | N
     if matched is None or isinstance(matched.product.rows, int):
         return None
     product = matched.product
-    half = not isinstance(product.matrix, PackedMatrix) and str(product.output.dtype) == "float16"
+    half = not isinstance(product.matrix, PackedMatrix) and str(product.output.dtype) in (_HALF, "float32")
     whole = product.n % (2 * _TOGETHER) == 0 and product.k % _TOGETHER == 0
     in_order = _in_order(product.x, product.x_indices) and _in_order(product.output, product.output_indices)
     return matched if half and whole and in_order else None
@@ -60,8 +61,60 @@ def _in_order(buffer: Buffer, indices: Sequence[Expression | None]) -> bool:
     return all(isinstance(size, tirx.IntImm) and int(size) == 1 for size in list(buffer.shape)[row + 1 : -1])
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Stored:
+    """Where cuBLAS stores the product: in a buffer of the kernel's, which is its result where nothing follows but the
+    rounding to halves, or one that the caller allocates, as halves where what follows begins with rounding."""
+
+    buffer: Buffer
+    is_result: bool
+
+    @staticmethod
+    def of(product: MatrixProduct) -> _Stored:
+        epilogue = product.epilogue
+        if epilogue is None:
+            return _Stored(buffer=product.output, is_result=True)
+        written = epilogue.block.body
+        rounded = _loads_are_rounded(product)
+        if rounded and isinstance(written, tirx.BufferStore) and _is_rounding(written, product.output):
+            return _Stored(buffer=written.buffer, is_result=True)
+        if not rounded:
+            return _Stored(buffer=product.output, is_result=False)
+        return _Stored(buffer=tirx.decl_buffer(product.output.shape, _HALF, "rounded"), is_result=False)
+
+
+def _is_rounding(written: tirx.BufferStore, output: Buffer) -> bool:
+    """Whether nothing is stored but the product's elements, each at its place."""
+    value = written.value
+    if not isinstance(value, tirx.Cast) or not isinstance(value.value, tvm.ir.TensorLoad):
+        return False
+    same_place = tvm_ffi.structural_equal(list(value.value.indices), list(written.indices))
+    same_shape = tvm_ffi.structural_equal(list(written.buffer.shape), list(output.shape))
+    return bool(same_place and same_shape and str(written.buffer.dtype) == _HALF)
+
+
+def _loads_are_rounded(product: MatrixProduct) -> bool:
+    """Whether what follows reads the product's elements only to round them to halves."""
+    assert product.epilogue is not None
+    loads = {"all": 0, "rounded": 0}
+
+    def load(element: tvm.ir.TensorLoad) -> tvm.ir.TensorLoad:
+        loads["all"] += element.source.same_as(product.output)
+        return element
+
+    def cast(conversion: tirx.Cast) -> tirx.Cast:
+        element = conversion.value
+        of_product = isinstance(element, tvm.ir.TensorLoad) and element.source.same_as(product.output)
+        loads["rounded"] += of_product and str(conversion.ty.dtype) == _HALF
+        return conversion
+
+    tvm_ffi.structural_map(product.epilogue.block.body, [(tvm.ir.TensorLoad, load), (tirx.Cast, cast)])
+    return loads["all"] == loads["rounded"]
+
+
 def _build(matched: matmul.Matched, shape: CublasShape) -> tirx.PrimFunc:
     product = matched.product
+    stored = _Stored.of(product)
     workspace: Buffer = tirx.decl_buffer((cublas.WORKSPACE_BYTES,), "uint8", "cublas_workspace")
 
     def by_size() -> None:
@@ -69,7 +122,7 @@ def _build(matched: matmul.Matched, shape: CublasShape) -> tirx.PrimFunc:
             with T.Then():
                 matmul.launches(matched, matmul.ProductShape())
             with T.Else():
-                _multiply(product, workspace)
+                _multiply(product, stored, workspace)
 
     block = s_tir.SBlock(
         iter_vars=[],
@@ -77,22 +130,22 @@ def _build(matched: matmul.Matched, shape: CublasShape) -> tirx.PrimFunc:
         writes=[],
         name_hint="root",
         body=statement(by_size),
-        alloc_buffers=[workspace] if product.epilogue is None else [workspace, product.output],
+        alloc_buffers=[workspace] if stored.is_result else [workspace, stored.buffer],
     )
     func = product.func
     made = tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, block), func.ret_type, func.attrs)
     return made.with_attrs({"tirx.is_scheduled": True, "tirx.noalias": True})
 
 
-def _multiply(product: MatrixProduct, workspace: Buffer) -> None:
+def _multiply(product: MatrixProduct, stored: _Stored, workspace: Buffer) -> None:
     rows = tirx.Cast("int64", product.rows)
     sizes = (rows, tirx.const(product.n, "int64"), tirx.const(product.k, "int64"))
-    T.evaluate(tirx.call_cpacked(cublas.MATMUL, product.x, product.matrix, product.output, workspace, *sizes))
-    if product.epilogue is not None:
-        _follow(product)
+    T.evaluate(tirx.call_cpacked(cublas.MATMUL, product.x, product.matrix, stored.buffer, workspace, *sizes))
+    if not stored.is_result:
+        _follow(product, stored.buffer)
 
 
-def _follow(product: MatrixProduct) -> None:
+def _follow(product: MatrixProduct, stored: Buffer) -> None:
     """What the kernel makes of the product, eight elements a thread."""
     count = results.count(product, product.n) // _TOGETHER
     with (
@@ -104,14 +157,14 @@ def _follow(product: MatrixProduct) -> None:
         with gpu.when(number < count):
             first = number * _TOGETHER
             places = [first, first + product.n // 2] if results.is_gated(product) else [first]
-            sums = [_read(product, row, place) for place in places]
+            sums = [_read(stored, product.output_at(row, place)) for place in places]
             results.store_neighbours(product, sums, _TOGETHER, row=row, first=tirx.const(0, "int32"), number=first)
 
 
-def _read(product: MatrixProduct, row: Expression, place: Expression) -> Any:
-    read = T.alloc_buffer((_TOGETHER,), str(product.output.dtype), scope="local")
-    *outer, last = product.output_at(row, place)
-    store(read, product.output[(*outer, lanes(last, _TOGETHER))], lanes(tirx.const(0, "int32"), _TOGETHER))
+def _read(stored: Buffer, place: Sequence[Expression]) -> Any:
+    read = T.alloc_buffer((_TOGETHER,), str(stored.dtype), scope="local")
+    *outer, last = place
+    store(read, stored[(*outer, lanes(last, _TOGETHER))], lanes(tirx.const(0, "int32"), _TOGETHER))
     return read
 
 

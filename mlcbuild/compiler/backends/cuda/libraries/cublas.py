@@ -1,9 +1,9 @@
 """cuBLASLt: NVIDIA's products of matrices. What is declared of it here has not changed from version 12 to 13.
 
 `mlcbuild_cublas_matmul(x, matrix, out, workspace, m, n, k)` computes out[m, n] = x[m, k] · matrix[n, k]ᵀ of halves or
-bfloat16, summed in float32, in the stream that TVM computes in. The caller's `workspace` is all the memory that cuBLAS
-takes, so that a call can be recorded in a CUDA graph. Which of its kernels cuBLAS proposes for sizes is asked once, for
-the last 64 of them.
+bfloat16, summed in float32 and stored as `out` has it, in the stream that TVM computes in. The caller's `workspace` is
+all the memory that cuBLAS takes, so that a call can be recorded in a CUDA graph. Which of its kernels cuBLAS proposes
+for sizes is asked once, for the last 64 of them.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ enum { NAMES = sizeof names / sizeof *names };
 
 enum { DEVICES = 64, PLANS = 64 };
 typedef struct {
-  int32_t device, type;
+  int32_t device, type, out_type;
   int64_t m, n, k;
   uint32_t alignment;
 } Sizes;
@@ -127,8 +127,8 @@ static int load(void) {
 }
 
 static int equal(const Sizes *a, const Sizes *b) {
-  return a->device == b->device && a->type == b->type && a->m == b->m && a->n == b->n && a->k == b->k &&
-         a->alignment == b->alignment;
+  return a->device == b->device && a->type == b->type && a->out_type == b->out_type && a->m == b->m &&
+         a->n == b->n && a->k == b->k && a->alignment == b->alignment;
 }
 
 /* cuBLAS counts by columns: the matrix, transposed, times the vectors. */
@@ -142,7 +142,7 @@ static int make(Plan *plan, const Sizes *sizes, uint64_t workspace) {
   const char *const layout = "cublasLtMatrixLayoutCreate";
   TRY(lt.cublasLtMatrixLayoutCreate(&plan->matrix, sizes->type, sizes->k, sizes->n, sizes->k), layout);
   TRY(lt.cublasLtMatrixLayoutCreate(&plan->x, sizes->type, sizes->k, sizes->m, sizes->k), layout);
-  TRY(lt.cublasLtMatrixLayoutCreate(&plan->out, sizes->type, sizes->n, sizes->m, sizes->n), layout);
+  TRY(lt.cublasLtMatrixLayoutCreate(&plan->out, sizes->out_type, sizes->n, sizes->m, sizes->n), layout);
   Object preference;
   const char *const set = "cublasLtMatmulPreferenceSetAttribute";
   TRY(lt.cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
@@ -159,14 +159,18 @@ static int make(Plan *plan, const Sizes *sizes, uint64_t workspace) {
   return 0;
 }
 
+static int32_t type_of(const Tensor *tensor) {
+  return tensor->dtype.bits == 32 ? REAL_32F : tensor->dtype.code == BFLOAT ? REAL_16BF : REAL_16F;
+}
+
 static char *address(const Tensor *tensor) { return (char *)tensor->data + tensor->byte_offset; }
 
 static int multiply(const Value *given) {
   const Tensor *x = given[0].as.tensor, *matrix = given[1].as.tensor, *out = given[2].as.tensor;
   const Tensor *workspace = given[3].as.tensor;
   const float one = 1, zero = 0;
-  Sizes sizes = { x->device.id, x->dtype.code == BFLOAT ? REAL_16BF : REAL_16F,
-                  given[4].as.integer, given[5].as.integer, given[6].as.integer, 256 };
+  Sizes sizes = { x->device.id, type_of(x), type_of(out), given[4].as.integer, given[5].as.integer,
+                  given[6].as.integer, 256 };
   if (sizes.m == 0) return 0;
   if (!loaded && load()) return -1;
   if (sizes.device < 0 || sizes.device >= DEVICES) return failed("a device of that number", sizes.device);
