@@ -271,23 +271,22 @@ def platform(context: RuleContext) -> CudaPlatform:
         architectures=ordered,
         toolkit=toolkit.rstrip("/"),
         kernels=kernels,
-        libraries=_libraries(context, ordered),
+        libraries=_libraries(context, ordered, str(host["mtriple"])),
     )
 
 
-def _libraries(context: RuleContext, architectures: Sequence[str]) -> tuple[str, ...]:
+def _libraries(context: RuleContext, architectures: Sequence[str], triple: str) -> tuple[str, ...]:
     """The libraries that a platform declares, sorted."""
-    named = context.target.strings("libraries") if context.target.has("libraries") else ()
+    named = context.target.strings("libraries")
     if named and architectures and not has_mma_m16n8k16(architectures[0]):
         context.report(
             f"libraries are for sm_80 and later, not {architectures[0]}",
             attribute="libraries",
             advice=("leave out libraries",),
         )
-    host = str(host_target(context, default_cpu=CPU_OF_A_DEVICE_HOST)["mtriple"]).partition("-")[0]
-    if named and host != _LIBRARY_HOST:
+    if named and not triple.startswith(f"{_LIBRARY_HOST}-"):
         context.report(
-            f"libraries are called from {_LIBRARY_HOST} hosts, not from {host}: g++ compiles what calls them",
+            f"libraries are called from {_LIBRARY_HOST} hosts, and not from {triple}: g++ compiles what calls them",
             attribute="libraries",
             advice=("leave out libraries",),
         )

@@ -114,6 +114,21 @@ def test_another_architecture_compiles_kernels_in_triton_anew(with_triton: Place
         with_triton.undo()
 
 
+def test_a_library_of_others_compiles_what_calls_it_and_no_kernel(with_triton: Place) -> None:
+    """Integers of four bits are not cuBLAS's, so every kernel is scheduled as without it."""
+    declared = 'kernels = "triton"\nlibraries = ["cublas"]'
+    try:
+        with_triton.exchange(with_triton.root / "BUILD.toml", 'kernels = "triton"', declared)
+        ran = with_triton.build()
+        assert set(ran) == {"ScheduleKernel", "CompileLibrary", "Link"}
+        assert (ran["CompileLibrary"], ran["Link"]) == (1, 1)
+        of_cublas = with_triton.code / "mlcbuild/compiler/backends/cuda/libraries/cublas.py"
+        with_triton.exchange(of_cublas, "put its folder into", "put the folder of it into")
+        assert with_triton.build() == {"CompileLibrary": 1, "Link": 1}
+    finally:
+        with_triton.undo()
+
+
 def test_a_function_that_a_kernel_in_triton_imports_counts(with_triton: Place) -> None:
     capped = with_triton.code / Path(ATTENTION).with_name("capped.py")
     text = (with_triton.code / ATTENTION).read_text()

@@ -11,6 +11,7 @@ from mlcbuild.engine.action import DerivedArtifact, StageCall
 from mlcbuild.errors import WorkspaceErrors
 from mlcbuild.rules import analysis as analysis_module
 from mlcbuild.rules.kernels import KernelActions
+from mlcbuild.tuning.record import platform_key
 from tests.rules.model_workspaces import CUDA, CUDA_MANIFEST, model_workspace
 from tests.rules.world import action, analysed, write
 
@@ -120,6 +121,42 @@ def test_kernels_in_triton_are_compiled_beside_the_host_code_that_starts_them(tm
     }
 
 
+def test_what_calls_a_library_is_compiled_once_and_linked_beside_the_kernels(tmp_path: Path) -> None:
+    text = CUDA.replace('["sm_90a", "sm_80"]', '["sm_90"]\nlibraries = ["cublas"]')
+    partition = action(analysed(model_workspace(tmp_path, text), "//models:on-gpu"), "Partition")
+    assert isinstance(partition.discoverer, KernelActions)
+    assert "gxx" in partition.discoverer.toolchains
+    discovery = partition.discoverer(discovering=partition.identifier, manifest=CUDA_MANIFEST)
+    made = {each.identifier.removeprefix("//models:on-gpu "): each for each in discovery.actions}
+    assert list(made) == [
+        "ScheduleKernel kernel_aa",
+        "CompileKernel kernel_aa",
+        "CompileDevice kernel_aa sm_90",
+        "CompileLibrary cublas",
+    ]
+    scheduled, compiled = made["ScheduleKernel kernel_aa"], made["CompileLibrary cublas"]
+    assert isinstance(scheduled.command, StageCall)
+    assert isinstance(compiled.command, StageCall)
+    assert dict(scheduled.command.plugins) == {"backend": "mlcbuild.compiler.backends.cuda.schedule_cublas:SCHEDULING"}
+    assert dict(compiled.command.plugins) == {"library": "mlcbuild.compiler.backends.cuda.libraries.cublas:LIBRARY"}
+    assert (compiled.toolchains, compiled.inputs) == (("gxx",), ())
+    objects = [each.path for each in dict(discovery.groups)["objects"] if isinstance(each, DerivedArtifact)]
+    assert objects == ["out/kernel_aa.o", "out/cublas.o"]
+
+
+def test_measurements_with_a_library_are_told_apart_from_those_without(tmp_path: Path) -> None:
+    platforms = []
+    for number, libraries in enumerate(("", '\nlibraries = ["cublas"]')):
+        (tmp_path / str(number)).mkdir()
+        text = CUDA.replace('["sm_90a", "sm_80"]', f'["sm_90"]{libraries}')
+        discoverer = action(analysed(model_workspace(tmp_path / str(number), text), "//models:on-gpu"), "Partition")
+        assert isinstance(discoverer.discoverer, KernelActions)
+        platforms.append(discoverer.discoverer.platform)
+    plain, with_library = platforms
+    assert plain.target == with_library.target == plain.tuned_for
+    assert platform_key(with_library.tuned_for) != platform_key(plain.tuned_for)
+
+
 def test_mistakes_in_platforms_are_told_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(analysis_module, "program_path", lambda name: f"/usr/bin/{name}")  # whatever is installed here
     text = """
@@ -179,6 +216,46 @@ kernels = "triton"
         'a/BUILD.toml:36:11: kernels = "triton" is for sm_80 and later, not sm_75 in //a:old',
         '  write kernels = "portable"',
     ]
+
+
+def test_a_library_that_a_platform_cannot_have_is_refused_where_it_is_declared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(analysis_module, "program_path", lambda name: f"/usr/bin/{name}")  # whatever is installed here
+    text = """
+[[platform]]
+name = "of-cpu"
+kind = "cpu"
+cpu = "x86-64-v3"
+libraries = ["cublas"]
+[[platform]]
+name = "old"
+kind = "cuda"
+arch = ["sm_75"]
+libraries = ["cublas"]
+[[platform]]
+name = "arm"
+kind = "cuda"
+arch = ["sm_90"]
+host = "aarch64-linux-gnu"
+cpu = "cortex-a76"
+libraries = ["cublas"]
+"""
+    with pytest.raises(WorkspaceErrors) as raised:
+        analysed(write(tmp_path, {"a/BUILD.toml": text}), "//a:all")
+    lines = [line for line in str(raised.value).splitlines() if not line.startswith("  ")]
+    assert lines == [
+        "a/BUILD.toml:6:13: a platform of kind cpu has no libraries in //a:of-cpu",
+        "a/BUILD.toml:11:13: libraries are for sm_80 and later, not sm_75 in //a:old",
+        "a/BUILD.toml:18:13: libraries are called from x86_64 hosts, and not from aarch64-linux-gnu: g++ compiles what "
+        "calls them in //a:arm",
+    ]
+    unknown = text.partition('[[platform]]\nname = "old"')[2].replace("cublas", "cublass", 1)
+    with pytest.raises(WorkspaceErrors) as raised:
+        analysed(write(tmp_path / "b", {"a/BUILD.toml": f'[[platform]]\nname = "old"{unknown}'}), "//a:all")
+    print(raised.value)
+    assert "a/BUILD.toml:5:14: " in str(raised.value)
+    assert 'did you mean "cublas"?' in str(raised.value)
 
 
 def test_every_mistake_of_a_platform_is_told_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ from mlcbuild.toolchains.programs import find_program
 try:
     compiler = str(find_program("g++"))
 except LocalEnvironmentError:
-    told = {"skipped": "there is no g++; only torch_aoti_library needs it"}
+    told = {"skipped": "there is no g++; torch_aoti_library and platforms with libraries need it"}
 else:
     Path("x.cpp").write_text("#include <vector>\\nint main() { return static_cast<int>(std::vector<int>(0).size()); }")
     ran = subprocess.run([compiler, "-O2", "x.cpp", "-o", "x"], capture_output=True, text=True)

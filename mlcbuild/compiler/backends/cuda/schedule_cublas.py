@@ -8,12 +8,12 @@ from tvm import tirx
 
 from mlcbuild.compiler.backends.cuda import schedule
 from mlcbuild.compiler.backends.cuda.kernels.cublas_product import calls_cublas, schedule_cublas_product
-from mlcbuild.compiler.backends.cuda.libraries import cublas
+from mlcbuild.compiler.backends.cuda.libraries import cublas_interface
 
 
 def language(func: tirx.PrimFunc) -> str:
     """`cublas` for a kernel that calls it, whatever else it starts."""
-    return cublas.LIBRARY.name if calls_cublas(func) else schedule.language(func)
+    return cublas_interface.NAME if calls_cublas(func) else schedule.language(func)
 
 
 SCHEDULING = dataclasses.replace(

@@ -18,7 +18,7 @@ from tvm import s_tir, tirx
 
 from mlcbuild.compiler.backends.cuda.kernels import instructions as gpu
 from mlcbuild.compiler.backends.cuda.kernels import matmul, results
-from mlcbuild.compiler.backends.cuda.libraries import cublas
+from mlcbuild.compiler.backends.cuda.libraries import cublas_interface
 from mlcbuild.compiler.kernels.building import Buffer, Expression, lanes, statement, store
 from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct, PackedMatrix
 from mlcbuild.compiler.kernels.shapes import ShapedRule
@@ -115,7 +115,7 @@ def _loads_are_rounded(product: MatrixProduct) -> bool:
 def _build(matched: matmul.Matched, shape: CublasShape) -> tirx.PrimFunc:
     product = matched.product
     stored = _Stored.of(product)
-    workspace: Buffer = tirx.decl_buffer((cublas.WORKSPACE_BYTES,), "uint8", "cublas_workspace")
+    workspace: Buffer = tirx.decl_buffer((cublas_interface.WORKSPACE_BYTES,), "uint8", "cublas_workspace")
 
     def by_size() -> None:
         with T.If(product.rows < shape.fewest):
@@ -140,7 +140,7 @@ def _build(matched: matmul.Matched, shape: CublasShape) -> tirx.PrimFunc:
 def _multiply(product: MatrixProduct, stored: _Stored, workspace: Buffer) -> None:
     rows = tirx.Cast("int64", product.rows)
     sizes = (rows, tirx.const(product.n, "int64"), tirx.const(product.k, "int64"))
-    T.evaluate(tirx.call_cpacked(cublas.MATMUL, product.x, product.matrix, stored.buffer, workspace, *sizes))
+    T.evaluate(tirx.call_cpacked(cublas_interface.MATMUL, product.x, product.matrix, stored.buffer, workspace, *sizes))
     if not stored.is_result:
         _follow(product, stored.buffer)
 
@@ -175,7 +175,7 @@ def calls_cublas(func: tirx.PrimFunc) -> bool:
     def look(call: tvm.ir.Call) -> tvm.ir.Call:
         nonlocal found
         if call.op.same_as(_PACKED_CALL) and isinstance(call.args[0], tvm.ir.StringImm):
-            found = found or str(call.args[0].value) == cublas.MATMUL
+            found = found or str(call.args[0].value) == cublas_interface.MATMUL
         return call
 
     tvm_ffi.structural_map(func.body, (tvm.ir.Call, look))

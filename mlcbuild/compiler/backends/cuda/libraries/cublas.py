@@ -8,10 +8,8 @@ for sizes is asked once, for the last 64 of them.
 
 from __future__ import annotations
 
+from mlcbuild.compiler.backends.cuda.libraries.cublas_interface import MATMUL, NAME
 from mlcbuild.compiler.backends.cuda.libraries.runtime_library import RuntimeLibrary
-
-MATMUL = "mlcbuild_cublas_matmul"
-WORKSPACE_BYTES = 32 << 20  # what NVIDIA advises for its GPUs since sm_90
 
 _SOURCE = r"""
 #include <stddef.h>
@@ -205,7 +203,7 @@ int mlcbuild_cublas_matmul(void *self, const Value *given, int32_t count, Value 
 _FILES = ("libcublasLt.so.13", "libcublasLt.so.12")
 
 LIBRARY = RuntimeLibrary(
-    name="cublas",
+    name=NAME,
     files=_FILES,
     functions=(MATMUL,),
     source=_SOURCE.replace("MLC_FILES", ", ".join(f'"{name}"' for name in _FILES)),
