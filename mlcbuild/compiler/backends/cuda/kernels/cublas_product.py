@@ -20,7 +20,7 @@ from mlcbuild.compiler.backends.cuda.kernels import instructions as gpu
 from mlcbuild.compiler.backends.cuda.kernels import matmul, results
 from mlcbuild.compiler.backends.cuda.libraries import cublas_interface
 from mlcbuild.compiler.kernels.building import Buffer, Expression, lanes, statement, store
-from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct, PackedMatrix
+from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct
 from mlcbuild.compiler.kernels.shapes import ShapedRule
 
 _HALF = "float16"
@@ -48,7 +48,8 @@ def _match(func: tirx.PrimFunc, target: tvm.target.Target) -> matmul.Matched | N
     if matched is None or isinstance(matched.product.rows, int):
         return None
     product = matched.product
-    half = not isinstance(product.matrix, PackedMatrix) and str(product.output.dtype) in (_HALF, "float32")
+    stored = isinstance(product.matrix, tirx.Var) and str(product.x.dtype) == _HALF
+    half = stored and str(product.output.dtype) in (_HALF, "float32")
     whole = product.n % (2 * _TOGETHER) == 0 and product.k % _TOGETHER == 0
     in_order = _in_order(product.x, product.x_indices) and _in_order(product.output, product.output_indices)
     return matched if half and whole and in_order else None
