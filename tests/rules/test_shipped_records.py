@@ -22,7 +22,7 @@ TARGET = '[[model_library]]\nname = "l"\nmodel = ":shape"\nquantization = "q4f16
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_file_of_records_is_as_an_export_writes_it(path: Path) -> None:
-    records = [Record.read(line) for line in path.read_text().splitlines()]
+    records = _records(path)
     assert records
     assert "".join(one.line() for one in merged(records)) == path.read_text()
     assert {one.rule for one in records if not is_current(one.rule)} == set()
@@ -38,3 +38,14 @@ def test_they_are_of_a_platform_that_every_workspace_has(tmp_path: Path) -> None
     assert found == shipped_records(platform)
     assert len(found) == 8
     assert choices(found) == {}, "the default is the best of what was measured beside it"
+
+
+def test_those_of_an_h200_choose_other_shapes_than_the_defaults() -> None:
+    (platform,) = {one.platform for path in FILES for one in _records(path) if "sm_90a" in one.platform}
+    chosen = choices(shipped_records(platform))
+    assert len(chosen) == 11
+    assert {choice.rule for choice in chosen.values()} == {"cuda.gemv:2", "cuda.matmul:3", "cuda.paged_decode:2"}
+
+
+def _records(path: Path) -> list[Record]:
+    return [Record.read(line) for line in path.read_text(encoding="utf-8").splitlines()]

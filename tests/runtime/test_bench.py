@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,8 +17,11 @@ from mlcbuild.runtime.bench.measuring import call_times, measure
 from mlcbuild.runtime.bench.random_weights import random_weights
 from mlcbuild.runtime.bench.workload import Phase, Speed, Workload
 from mlcbuild.runtime.expected_tensor import ExpectedTensor
+from mlcbuild.runtime.logits import Logits
 from mlcbuild.runtime.machine import Machine
 from mlcbuild.runtime.model import Model
+from mlcbuild.runtime.sampling import Sampler
+from mlcbuild.runtime.token_chooser import ChosenTokens, TokenChooser
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +43,20 @@ def test_each_round_is_timed(model: Model, phase: Phase, context: int, batch: in
     assert min(speed.seconds) > 0
     at_once = 20 if phase is Phase.PREFILL else 1
     assert speed.tokens_a_second == pytest.approx(batch * at_once / speed.median)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", [1, 4])
+def test_nothing_is_prepared_behind_the_last_token(model: Model, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a device chooses tokens, passes are prepared before they are known; 16 tokens fill a page of the cache."""
+
+    def on_device(chooser: TokenChooser, logits: Logits, samplers: Sequence[Sampler | None]) -> ChosenTokens:
+        tokens = [sampler.choose(row) if sampler else 0 for row, sampler in zip(logits.numpy(), samplers, strict=True)]
+        return ChosenTokens(on_device=model.machine.tensor(np.array(tokens, np.int32)))
+
+    monkeypatch.setattr(TokenChooser, "begin_to_choose", on_device)
+    workload = _workload(Phase.DECODE, batch=batch, tokens=8, context=8)
+    assert len(measure(model, workload, rounds=20).seconds) == 20
 
 
 @pytest.mark.slow

@@ -147,7 +147,8 @@ def _together(model: Model, workload: Workload, prompts: Mapping[int, Sequence[i
         nonlocal tokens
         logits = batch.decoding_pass(tokens if number else {sequence: prompt[0] for sequence, prompt in rest.items()})
         chosen = chooser.begin_to_choose(logits, [greedy] * logits.rows)
-        batch.look_ahead(list(rest), chosen)
+        if number + 1 < workload.tokens:  # there is room for no more
+            batch.look_ahead(list(rest), chosen)
         tokens = dict(zip(rest, chosen.numbers(), strict=True))
 
     yield from _rounds(workload, begin, prefill, decode)
