@@ -31,28 +31,40 @@ _WIDEST = 1 << 15  # numbers of a row that has one scale, which one block holds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
-    """The rows and columns of a product that a block computes, its warps, and the steps that are on their way."""
+    """The rows and columns of a product that a block computes, its warps, and the steps that are on their way: of
+    numbers, and of scales too where these are `pipelined`. Else the next step's scales are held in registers, which is
+    faster where a block has many rows, and slower where few rows wait for memory."""
 
     rows: int
     columns: int
     warps: int
     stages: int
+    pipelined: bool = False
+
+    @property
+    def loop_stages(self) -> int:
+        """`STAGES` of the kernels."""
+        return self.stages if self.pipelined else 0
 
 
-_FEW = Tile(rows=16, columns=32, warps=4, stages=6)
-_NARROW = Tile(rows=64, columns=32, warps=4, stages=4)
+_FEW = Tile(rows=16, columns=32, warps=4, stages=6, pipelined=True)
+_FEW_OF_MANY = Tile(rows=16, columns=128, warps=4, stages=4, pipelined=True)
+_NARROW = Tile(rows=64, columns=32, warps=4, stages=6, pipelined=True)
+_ALONE = Tile(rows=64, columns=64, warps=4, stages=6, pipelined=True)
 _SQUARE = Tile(rows=64, columns=64, warps=4, stages=4)
 _WIDE = Tile(rows=64, columns=128, warps=4, stages=3)
 _BUSY = 224  # tiles with which multiprocessors are busy enough for the widest
+_MANY_COLUMNS = 1 << 14  # from which on few rows have blocks enough with wide tiles
 
 
 def tiles(columns: int) -> list[tuple[int, Tile]]:
     """The tiles of a product of so many columns, and up to how many rows each is for; 0: any number. What was fastest
-    on an H200 among 29 (docs/cuda.md)."""
-    across = -(-columns // _WIDE.columns)
-    wide_from = _WIDE.rows * (-(-_BUSY // across) - 1)  # rows, beyond which the widest tile is used
-    found = [(_FEW.rows, _FEW)]
-    for most, tile in ((_NARROW.rows, _NARROW), (wide_from, _SQUARE)):
+    on an H200 among 30 tiles (docs/cuda.md)."""
+    wide_from = _WIDE.rows * (-(-_BUSY // -(-columns // _WIDE.columns)) - 1)  # rows beyond which the widest is used
+    alone = _ALONE.rows * (architectures.MULTIPROCESSORS // -(-columns // _ALONE.columns))  # rows of a block each
+    few = _FEW_OF_MANY if columns >= _MANY_COLUMNS else _FEW
+    found = [(few.rows, few)]
+    for most, tile in ((_NARROW.rows, _NARROW), (alone, _ALONE), (wide_from, _SQUARE)):
         if found[-1][0] < most <= wide_from:
             found.append((most, tile))
     return [*found, (0, _WIDE)]
@@ -197,7 +209,7 @@ def product(
                 ("BLOCK_M", tile.rows),
                 ("BLOCK_N", tile.columns),
                 ("BLOCK_K", DEPTH),
-                ("STAGES", tile.stages),
+                ("STAGES", tile.loop_stages),
             ),
             warps=tile.warps,
             stages=tile.stages,

@@ -70,16 +70,18 @@ def expert_product(
         matrix = own.to(tl.int64)
         x_tile = numbers + source.to(tl.int64)[:, None] * inner + along[None, :]
         w_tile = weights + (matrix * columns + read)[None, :] * inner + along[:, None]
-        if SCALE_ROWS > 0:
-            w_scales = weight_scales + (matrix * scale_rows + read // SCALE_ROWS) * groups
+        if SCALE_ROWS >= BLOCK_N and STAGES == 0:
+            w_scales = weight_scales + (matrix * scale_rows + n * BLOCK_N // SCALE_ROWS) * groups
+        elif SCALE_ROWS > 0:
+            w_scales = weight_scales + ((matrix * scale_rows + read // SCALE_ROWS) * groups)[None, :]
         else:
-            w_scales = weight_scales + matrix + read * 0
+            w_scales = weight_scales + (matrix + read * 0)[None, :]
         total = accumulated(
             x_tile, mine, scales + source, x_rows, w_tile, w_scales, inner, FORMAT, BY_GROUPS, MASK_K, 0, BLOCK_M,
             BLOCK_N, BLOCK_K, STAGES,
         )  # fmt: skip
         if SCALED and not BY_GROUPS:
-            total *= tl.load(scales + source, mine, 0.0)[:, None] * tl.load(w_scales)[None, :]
+            total *= tl.load(scales + source, mine, 0.0)[:, None] * tl.load(w_scales)
         place = output + row.to(tl.int64)[:, None] * columns + column[None, :]
         tl.store(place, total.to(output.dtype.element_ty), mine[:, None] & (column < columns)[None, :])
         if RUNS:

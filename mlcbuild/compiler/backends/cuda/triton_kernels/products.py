@@ -94,7 +94,7 @@ def accumulated(
     x_scales,  # pointers to scales of the first group, (BLOCK_M,)
     rows,  # by how much pointers to scales grow with a group
     w_tile,  # (BLOCK_K, BLOCK_N)
-    w_scales,  # pointers to scales of the first group, (BLOCK_N,)
+    w_scales,  # pointers to scales of the first group: (1, BLOCK_N), or one for the tile where STAGES is 0
     inner,  # numbers of a row
     FORMAT: tl.constexpr,
     BY_GROUPS: tl.constexpr,  # 1: scales are for groups of BLOCK_K places
@@ -103,13 +103,15 @@ def accumulated(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    STAGES: tl.constexpr,
+    STAGES: tl.constexpr,  # of the loop's own; 0: the kernel's, and scales of the next group alone are asked for early
 ):
     """The sums of a tile (BLOCK_M, BLOCK_N), float32, or int32 of integers."""
     total = tl.zeros((BLOCK_M, BLOCK_N), tl.int32 if INTEGERS else tl.float32)
     along = tl.arange(0, BLOCK_K)
-    # Loops that tell their stages ask for scales as early as for numbers.
-    for first in tl.range(0, inner, BLOCK_K, num_stages=STAGES):
+    if BY_GROUPS and STAGES == 0:
+        x_scale, w_scale = tl.load(x_scales, x_mask, 0.0), tl.load(w_scales)
+    # A loop that tells its stages asks for scales as early as for numbers.
+    for first in tl.range(0, inner, BLOCK_K, num_stages=STAGES if STAGES > 0 else None):
         if MASK_K:
             left = along < inner - first
             x = tl.load(x_tile, x_mask[:, None] & left[None, :], 0.0)
@@ -120,10 +122,18 @@ def accumulated(
         if FORMAT > 0:
             w = half_of_bits(w, FORMAT)
         if BY_GROUPS:
-            scale = tl.load(x_scales, x_mask, 0.0)[:, None] * tl.load(w_scales)[None, :]
+            if STAGES > 0:
+                scale = tl.load(x_scales, x_mask, 0.0)[:, None] * tl.load(w_scales)
+                x_scales += rows
+                w_scales += 1
+            else:
+                # The next group's scales are asked for before anything waits for this one's sums.
+                scale = x_scale[:, None] * w_scale
+                step = tl.where(first + BLOCK_K < inner, 1, 0)
+                x_scales += step * rows
+                w_scales += step
+                x_scale, w_scale = tl.load(x_scales, x_mask, 0.0), tl.load(w_scales)
             total += tl.dot(x, w) * scale
-            x_scales += rows
-            w_scales += 1
         elif INTEGERS:
             total = tl.dot(x, w, total, out_dtype=tl.int32)
         else:
@@ -164,10 +174,12 @@ def product(
     x_tile = numbers + row.to(tl.int64)[:, None] * inner + along[None, :]
     w_tile = weights + read[None, :] * inner + along[:, None]
     groups = tl.cdiv(inner, BLOCK_K) if BY_GROUPS else 1
-    if SCALE_ROWS > 0:
-        w_scales = weight_scales + read // SCALE_ROWS * groups
+    if SCALE_ROWS >= BLOCK_N and STAGES == 0:
+        w_scales = weight_scales + n * BLOCK_N // SCALE_ROWS * groups
+    elif SCALE_ROWS > 0:
+        w_scales = weight_scales + (read // SCALE_ROWS * groups)[None, :]
     else:
-        w_scales = weight_scales + read * 0
+        w_scales = weight_scales + (read * 0)[None, :]
     total = accumulated(
         x_tile, present, scales + row, rows, w_tile, w_scales, inner, FORMAT, BY_GROUPS, MASK_K, INTEGERS, BLOCK_M,
         BLOCK_N, BLOCK_K, STAGES,
@@ -175,6 +187,6 @@ def product(
     result = total.to(tl.float32)
     if SCALED and not BY_GROUPS:
         scale = tl.load(scales + row, present, 0.0)[:, None]
-        result *= scale * tl.load(w_scales)[None, :]
+        result *= scale * tl.load(w_scales)
     place = output + row.to(tl.int64)[:, None] * columns + column[None, :]
     tl.store(place, result.to(output.dtype.element_ty), present[:, None] & (column < columns)[None, :])
