@@ -61,8 +61,10 @@ def _kernels(arch: str, schemes: Sequence[Float8Scheme]) -> dict[str, dict[str, 
     x = relax.TensorType((1, tirx.Var("n", "int64"), 4096), "bfloat16")
     for numbers in (*map(numbers_of, schemes), BYTES):
         of_rows = relax.TensorType(x.shape, numbers.of_rows(arch))
-        weights = relax.TensorType((6144, 4096), numbers.floats.dtype if numbers.floats else "int8")
-        functions = [triton_products.product([("numbers", of_rows), ("weights", weights)], x, numbers, target)]
+        functions = []
+        for columns in (4096, 28672):  # between them they have all tiles
+            weights = relax.TensorType((columns, 4096), numbers.floats.dtype if numbers.floats else "int8")
+            functions.append(triton_products.product([("numbers", of_rows), ("weights", weights)], x, numbers, target))
         if numbers.floats is not None:
             functions.append(triton_products.quantize(x, numbers, target, static=False)[0])
         for function in functions:
@@ -97,7 +99,7 @@ def test_machine_code_fits_the_architecture_that_it_is_for(
     from mlcbuild.compiler.backends.cuda.triton_kernels import products
 
     kernels = _kernels(arch, schemes)
-    assert len(kernels) >= 5 * len(schemes)
+    assert len(kernels) >= 4 * len(schemes)  # two schemes share theirs
     for name, described in kernels.items():
         cubin, launch = tmp_path / f"{name}.cubin", tmp_path / f"{name}.launch.json"
         function = getattr(products, described.pop("function").partition(":")[2])

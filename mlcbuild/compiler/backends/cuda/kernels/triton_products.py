@@ -49,8 +49,8 @@ class Tile:
 
 _FEW = Tile(rows=16, columns=32, warps=4, stages=6, pipelined=True)
 _FEW_OF_MANY = Tile(rows=16, columns=128, warps=4, stages=4, pipelined=True)
-_NARROW = Tile(rows=64, columns=32, warps=4, stages=6, pipelined=True)
-_ALONE = Tile(rows=64, columns=64, warps=4, stages=6, pipelined=True)
+_NARROW = Tile(rows=64, columns=32, warps=4, stages=4, pipelined=True)
+_ALONE = Tile(rows=64, columns=64, warps=4, stages=4, pipelined=True)
 _SQUARE = Tile(rows=64, columns=64, warps=4, stages=4)
 _WIDE = Tile(rows=64, columns=128, warps=4, stages=3)
 _BUSY = 224  # tiles with which multiprocessors are busy enough for the widest
