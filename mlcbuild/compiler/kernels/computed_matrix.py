@@ -54,18 +54,6 @@ class ComputedMatrix:
         """Whether an element depends on a variable beside its place, such as the row whose expert it is of."""
         return _uses(self.expression, variable)
 
-    def reinterprets(self) -> bool:
-        """Whether an element is computed of bits that are taken for those of a float."""
-        found = False
-
-        def look(call: tvm.ir.Call) -> tvm.ir.Call:
-            nonlocal found
-            found = found or (_is_reinterpret(call) and str(call.ty.dtype) in FLOATS)
-            return call
-
-        tvm_ffi.structural_map(self.expression, [(tvm.ir.Call, look)])
-        return found
-
     def of_expert(self, chosen: Buffer, expert: Expression) -> ComputedMatrix:
         """One expert's matrix, of one whose expert is read of the buffer `chosen`."""
 

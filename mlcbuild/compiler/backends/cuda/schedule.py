@@ -45,7 +45,6 @@ SCHEDULING = Scheduling(
     rules=(
         schedule_state_scan,
         schedule_packed_gemv,
-        library.schedule_gemv_of_small_floats,
         schedule_matmul,
         schedule_expert_product,
         *_TVM_RULES,
@@ -57,6 +56,6 @@ SCHEDULING = Scheduling(
         library.schedule_fallback,
     ),
     lift_workspace=lift_global_buffers,
-    tvm_rules=(library.schedule_gemv_of_small_floats, *_TVM_RULES),
+    tvm_rules=_TVM_RULES,
     language=language,
 )

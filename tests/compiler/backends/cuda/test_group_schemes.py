@@ -6,14 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tvm.target import Target
 
-from mlcbuild.compiler.backends.cuda.kernels import library
-from mlcbuild.compiler.backends.cuda.kernels.matmul import schedule_matmul
-from mlcbuild.compiler.backends.cuda.schedule import SCHEDULING
-from mlcbuild.compiler.kernels.scheduling import apply_first_rule
 from tests.compiler.backends.cuda import cuda_emulation
-from tests.compiler.backends.cuda.cuda_emulation import CUDA_TARGET, run_cuda
+from tests.compiler.backends.cuda.cuda_emulation import run_cuda
 from tests.compiler.backends.cuda.model_kernels import compare_kernels, scheduled
 from tests.compiler.kernel_running import (
     float8_product,
@@ -84,17 +79,16 @@ def test_products_in_bfloat16_are_right(tmp_path: Path, packed: bool, architectu
     np.testing.assert_allclose(found, expected, atol=2.0**-6 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("bits", [3, 8])
-def test_a_matrix_of_integers_times_one_vector_is_not_left_to_tvm(bits: int) -> None:
-    func = packed_product(64, 320, 1, dtype="float16", bits=bits, group=40 if bits == 3 else 32)
-    assert apply_first_rule(func, Target(CUDA_TARGET), SCHEDULING.rules)[1] is schedule_matmul
-
-
-def test_a_matrix_of_small_floats_times_one_vector_is() -> None:
-    """TVM's schedule was faster."""
-    one, two = (float8_product(64, 256, rows) for rows in (1, 2))
-    rules = [apply_first_rule(func, Target(CUDA_TARGET), SCHEDULING.rules)[1] for func in (one, two)]
-    assert rules == [library.schedule_gemv_of_small_floats, schedule_matmul]
+@pytest.mark.parametrize("rows", [1, 2])
+def test_floats_of_eight_bits_are_right(tmp_path: Path, rows: int) -> None:
+    random = np.random.default_rng(0)
+    x = random.standard_normal((1, rows, 256)).astype(np.float16)
+    stored = random.integers(0, 60, (64, 256), dtype=np.uint8)
+    expected = x.astype(np.float64) @ (stored.astype(np.uint16) << 8).view(np.float16).astype(np.float64).T
+    found = run_cuda(
+        scheduled(float8_product(64, 256, rows)), [x, stored, np.zeros((1, rows, 64), "float16")], tmp_path
+    )
+    np.testing.assert_allclose(found[-1], expected, rtol=2e-3, atol=2e-2)
 
 
 @pytest.mark.slow

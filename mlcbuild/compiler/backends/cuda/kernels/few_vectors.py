@@ -16,6 +16,7 @@ from mlcbuild.compiler.backends.cuda import architectures
 from mlcbuild.compiler.backends.cuda.kernels import instructions as gpu
 from mlcbuild.compiler.backends.cuda.kernels import operands, results
 from mlcbuild.compiler.kernels.building import Buffer, Expression, store
+from mlcbuild.compiler.kernels.computed_matrix import ComputedMatrix
 from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct, PackedMatrix
 
 MOST = 8  # vectors that a tensor core takes at a time
@@ -42,9 +43,15 @@ def shape_for(product: MatrixProduct, vectors: int) -> FewShape:
     """Of eleven shapes, measured on an H200 over eight matrices of Llama-3-8B and TinyLlama, the fastest or within 5 %
     of it for each, but for one (20 %). All blocks read the same vectors, so a large matrix has fewer, larger blocks."""
     n, k, two = product.n, product.k, vectors > MOST
+    steps = operands.layout(product).steps(k)
+    if not isinstance(product.matrix, PackedMatrix) and two:
+        return FewShape(tiles=4 if n >= 1 << 13 else 1, ahead=1)
+    if isinstance(product.matrix, ComputedMatrix):
+        # Of five, over four layers and the head of Llama-3-8B in mxfp4 and bfloat16.
+        return FewShape(warps=min(16 if n < 1 << 13 else 8, steps), ahead=2)
     if not isinstance(product.matrix, PackedMatrix):
-        return FewShape(tiles=2 * vectors // MOST if n >= 1 << 13 else 1, ahead=1)
-    warps = min(16, operands.layout(product).steps(k))
+        return FewShape(ahead=1)
+    warps = min(16, steps)
     if n < 1 << 12:
         return FewShape(warps=warps, ahead=2)
     if n < 1 << 13:

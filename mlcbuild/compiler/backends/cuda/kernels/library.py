@@ -1,12 +1,10 @@
-"""TVM's own schedules for GPUs, as rules: what no rule of ours is for, or none is as fast."""
+"""TVM's own schedules for GPUs, as rules: what no rule of ours is for."""
 
 from __future__ import annotations
 
 import tvm
 from tvm import tirx
 from tvm.s_tir import dlight
-
-from mlcbuild.compiler.backends.cuda.kernels import operands
 
 
 def schedule_reduction(func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc | None:
@@ -29,14 +27,6 @@ def schedule_plain_matmul(func: tirx.PrimFunc, target: tvm.target.Target) -> tir
 def schedule_gemv(func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc | None:
     """None unless `func` is a matrix times one vector."""
     return _apply(dlight.gpu.GEMV(), func, target)
-
-
-def schedule_gemv_of_small_floats(func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc | None:
-    """As `schedule_gemv`, for a matrix of floats of 8 or 4 bits, of which it is faster than ours."""
-    product = operands.match(func)
-    if product is None or product.rows != 1 or not operands.is_of_small_floats(product):
-        return None
-    return schedule_gemv(func, target)
 
 
 def schedule_fallback(func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc | None:

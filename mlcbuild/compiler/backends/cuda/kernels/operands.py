@@ -67,12 +67,6 @@ def fits(product: MatrixProduct) -> bool:
     return isinstance(matrix, ComputedMatrix) or str(matrix.dtype) == dtype
 
 
-def is_of_small_floats(product: MatrixProduct) -> bool:
-    """Whether the matrix is restored of floats of 8 or 4 bits, or of whatever else becomes a float by its bits."""
-    matrix = product.matrix
-    return isinstance(matrix, ComputedMatrix) and matrix.reinterprets()
-
-
 def fits_one_vector(product: MatrixProduct) -> bool:
     """Whether the matrix is packed as the product of one vector wants it (`gemv`)."""
     matrix = product.matrix

@@ -83,8 +83,6 @@ class _Fuser:
             return False
         if product is None or not operands.fits(product) or product.n % (2 * results.EIGHT):
             return False
-        if product.rows == 1 and operands.is_of_small_floats(product):
-            return False  # TVM's schedule is faster, and knows no gate.
         together = operands.match(_fused(self.module, (first, second), group), gated=True)
         return together is not None and results.is_gated(together) and operands.fits(together)
 
