@@ -62,7 +62,7 @@ _KNOWN = {
         "any x86-64 processor by name; its records are measured on one",
         "equal, of the same records",
     ),
-    "mlcbuild": (
+    "mlcbuild on TVM": (
         "onnx_library",
         "a shared library, weights beside it",
         "any processor of x86-64 or ARM by name",

@@ -56,7 +56,7 @@ def implement(context: RuleContext) -> Providers:
     return (
         FilesInfo(files=artifact),
         CompiledModelInfo(
-            compiler="mlcbuild",
+            compiler="mlcbuild on TVM",
             distribution="apache-tvm",
             artifact=artifact,
             environment=environment,

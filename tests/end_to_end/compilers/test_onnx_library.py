@@ -22,7 +22,7 @@ def test_a_library_of_ours_computes_what_float64_does(world: CompilerWorld, mode
     assert done.code == 0, done.err
     (found,) = measured(world, model)["models"]
     assert "failure" not in found, found
-    assert found["compiler"] == "mlcbuild"
+    assert found["compiler"] == "mlcbuild on TVM"
     (case,) = found["cases"]
     assert case["error"] < BOUND
     assert case["largest"] > 0.1
