@@ -109,7 +109,7 @@ def test_a_bad_rule_file_is_an_error_with_its_place(tmp_path: Path, content: str
             "context.target.sting('who')",
             'build/own.py:10: the rule "greeting" failed for //a:g: '
             "AttributeError: 'Target' object has no attribute 'sting'"
-            "\n  Target has: location_of, origin_of, get, has, string, ",
+            "\n  Target has: location_of, origin_of, get, declares, has, string, ",
         ),
         ("context.target.string('who')", "context.target.strin('who')", 'did you mean "string"?'),
         (
