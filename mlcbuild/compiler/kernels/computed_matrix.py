@@ -7,6 +7,7 @@ places which, for eight neighbouring k beginning at a multiple of eight, are one
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import tvm
@@ -87,7 +88,7 @@ class ComputedMatrix:
         return type(expression)(self._vector(expression.a, n, first), self._vector(expression.b, n, first))
 
     def _placed(self, expression: Expression, n: Expression, first: Expression) -> Expression:
-        return _exchanged(_exchanged(expression, self.n, n), self.k, first)
+        return exchanged(expression, {self.n: n, self.k: first})
 
 
 def match_computed_matrix(expression: Expression, *, n: tirx.Var, k: tirx.Var) -> ComputedMatrix | None:
@@ -121,7 +122,7 @@ def _is_known(expression: Expression, k: tirx.Var) -> bool:
     if str(expression.ty.dtype) in ("int32", "int64") and _stride(expression, k) is not None:
         return True
     if isinstance(expression, tvm.ir.Call):
-        return _is_reinterpret(expression) and _is_known(expression.args[0], k)
+        return is_reinterpret(expression) and _is_known(expression.args[0], k)
     if isinstance(expression, tirx.Cast):
         return _is_known(expression.value, k)
     if isinstance(expression, tirx.Select):
@@ -132,8 +133,10 @@ def _is_known(expression: Expression, k: tirx.Var) -> bool:
     return False
 
 
-def _is_reinterpret(call: tvm.ir.Call) -> bool:
-    return str(getattr(call.op, "name", "")) == _REINTERPRET and len(call.args) == 1
+def is_reinterpret(expression: Expression) -> bool:
+    """Whether the bits of one type are taken for those of another."""
+    is_call = isinstance(expression, tvm.ir.Call) and len(expression.args) == 1
+    return is_call and str(getattr(expression.op, "name", "")) == _REINTERPRET
 
 
 def _is_uniform(expression: Expression, k: tirx.Var) -> bool:
@@ -197,10 +200,15 @@ def _parts(expression: Expression) -> list[Expression]:
     return [getattr(expression, name) for name in names if hasattr(expression, name)]
 
 
-def _exchanged(expression: Expression, variable: tirx.Var, value: Expression) -> Expression:
-    """The expression with a variable replaced."""
+def exchanged(expression: Expression, values: Mapping[tirx.Var, Expression]) -> Expression:
+    """The expression with variables replaced."""
+
+    def exchange(variable: tirx.Var) -> Expression:
+        for other, value in values.items():
+            if variable.same_as(other):
+                return value.astype(variable.ty.dtype)
+        return variable
+
     if isinstance(expression, tirx.Var):
-        return value.astype(expression.ty.dtype) if expression.same_as(variable) else expression
-    return tvm_ffi.structural_map(
-        expression, (tirx.Var, lambda one: value.astype(one.ty.dtype) if one.same_as(variable) else one)
-    )
+        return exchange(expression)
+    return tvm_ffi.structural_map(expression, (tirx.Var, exchange))

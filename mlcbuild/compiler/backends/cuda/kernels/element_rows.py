@@ -22,7 +22,7 @@ from mlcbuild.compiler.backends.cuda.kernels import exact_conversions
 from mlcbuild.compiler.backends.cuda.kernels import instructions as gpu
 from mlcbuild.compiler.backends.cuda.kernels.step_layout import StepLayout
 from mlcbuild.compiler.kernels.building import Buffer, Expression, store
-from mlcbuild.compiler.kernels.computed_matrix import ComputedMatrix
+from mlcbuild.compiler.kernels.computed_matrix import ComputedMatrix, exchanged
 from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct
 
 _LARGEST = 16  # bytes that a thread reads at once
@@ -118,7 +118,7 @@ class ElementRows:
         return self._placed(read, self._row[slot], self._pieces[piece] * self._layout.piece + within)
 
     def _placed(self, expression: Expression, row: Expression, k: Expression) -> Expression:
-        return _exchanged(expression, {self._matrix.n: row, self._matrix.k: k})
+        return exchanged(expression, {self._matrix.n: row, self._matrix.k: k})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,8 +167,8 @@ def _run_of(load: Expression, k: tirx.Var, size: int) -> _Run | None:
     for axis, index in enumerate(load.indices):
         if loads(index):
             return None
-        begin = _exchanged(index, {k: piece * size})
-        grows = analyzer.simplify(_exchanged(index, {k: piece * size + place}) - begin)
+        begin = exchanged(index, {k: piece * size})
+        grows = analyzer.simplify(exchanged(index, {k: piece * size + place}) - begin)
         if isinstance(grows, tirx.IntImm) and int(grows) == 0:
             continue
         places = next((each for each in _PLACES if analyzer.can_prove_equal(grows, place // each)), None)
@@ -183,7 +183,7 @@ def _run_of(load: Expression, k: tirx.Var, size: int) -> _Run | None:
     last = len(load.indices) - 1
     at_once = 1
     if axis == last:
-        begin = _exchanged(load.indices[last], {k: piece * size})
+        begin = exchanged(load.indices[last], {k: piece * size})
         number = math.gcd(_multiple_of(begin, analyzer), int(load.source.shape[last]), size // places)
         at_once = max(1, math.gcd(_LARGEST, number * _size(load)) // _size(load))
     return _Run(axis=axis, places=places, elements=size // places, at_once=at_once, along_row=axis == last)
@@ -200,17 +200,3 @@ def _multiple_of(index: Expression, analyzer: Any) -> int:
 def _size(load: Expression) -> int:
     """Bytes of an element."""
     return int(tvm.runtime.DataType(str(load.source.dtype)).bits) // 8
-
-
-def _exchanged(expression: Expression, values: dict[tirx.Var, Expression]) -> Expression:
-    """The expression with variables replaced."""
-
-    def exchange(variable: tirx.Var) -> Expression:
-        for other, value in values.items():
-            if variable.same_as(other):
-                return value.astype(variable.ty.dtype)
-        return variable
-
-    if isinstance(expression, tirx.Var):
-        return exchange(expression)
-    return tvm_ffi.structural_map(expression, (tirx.Var, exchange))

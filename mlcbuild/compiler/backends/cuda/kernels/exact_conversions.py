@@ -14,6 +14,7 @@ import tvm_ffi
 from tvm import tirx
 
 from mlcbuild.compiler.kernels.building import Expression
+from mlcbuild.compiler.kernels.computed_matrix import is_reinterpret
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +58,7 @@ def _together(difference: tirx.Sub) -> Expression:
     """One subtraction for two, where the first undoes a conversion's one."""
     first, second = difference.a, difference.b
     dtype = str(difference.ty.dtype)
-    if not isinstance(first, tirx.Sub) or not isinstance(second, tirx.FloatImm) or not _is_reinterpreted(first.a):
+    if not isinstance(first, tirx.Sub) or not isinstance(second, tirx.FloatImm) or not is_reinterpret(first.a):
         return difference
     whole = float(first.b) + float(second)
     if dtype not in _KINDS or not isinstance(first.b, tirx.FloatImm) or not 0 <= whole <= 2 * _KINDS[dtype].one:
@@ -74,8 +75,4 @@ def _is_small(value: Expression) -> bool:
 
 
 def _is_signed_byte(value: Expression) -> bool:
-    return str(value.ty.dtype) == "int8" and _is_reinterpreted(value) and str(value.args[0].ty.dtype) == "uint8"
-
-
-def _is_reinterpreted(value: Expression) -> bool:
-    return isinstance(value, tvm.ir.Call) and str(getattr(value.op, "name", "")) == "tirx.reinterpret"
+    return str(value.ty.dtype) == "int8" and is_reinterpret(value) and str(value.args[0].ty.dtype) == "uint8"

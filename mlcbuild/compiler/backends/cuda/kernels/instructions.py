@@ -18,7 +18,7 @@ from mlcbuild.compiler.backends.cuda.dependent_launch import WAIT, WAIT_BODY
 Expression = Any
 Buffer = Any
 
-_SUFFIX = {"float16": "", "bfloat16": "_bfloat16"}  # of functions that there are for both
+SUFFIX = {"float16": "", "bfloat16": "_bfloat16"}  # of functions that there are for both
 _MULTIPLY = 'mul.f16x2 %0, %0, %1;" : "+r"(x[{}]) : "r"(factor)'
 _HEAD = "__device__ __forceinline__ void"
 
@@ -152,14 +152,14 @@ def scale(registers: Expression, factor: Expression, dtype: str = "float16") -> 
     multiply = 'fma.rn.bf16x2 %0, %0, %1, %2;" : "+r"(x[{}]) : "r"(factor), "r"(0x80008000u)' if narrow else _MULTIPLY
     steps = " ".join(f'asm("{multiply.format(place)});' for place in range(4))
     body = f"unsigned* x = (unsigned*)registers; {steps}"
-    _call(f"mlcbuild_scale{_SUFFIX[dtype]}", "(void* registers, unsigned factor)", body, registers, factor)
+    _call(f"mlcbuild_scale{SUFFIX[dtype]}", "(void* registers, unsigned factor)", body, registers, factor)
 
 
 def pack(to: Expression, low: Expression, high: Expression, dtype: str) -> None:
     """Two numbers in float32 become two of `dtype`, float16 or bfloat16, in a register."""
     kind = {"float16": "f16x2", "bfloat16": "bf16x2"}[dtype]
     body = f'asm("cvt.rn.{kind}.f32 %0, %1, %2;" : "=r"(*(unsigned*)to) : "f"(high), "f"(low));'
-    _call(f"mlcbuild_pack{_SUFFIX[dtype]}", "(void* to, float low, float high)", body, to, low, high)
+    _call(f"mlcbuild_pack{SUFFIX[dtype]}", "(void* to, float low, float high)", body, to, low, high)
 
 
 def pair_with_fourth(registers: Expression) -> None:
@@ -228,7 +228,7 @@ def multiply_accumulate(
     """
     kind = {"float16": "f16", "bfloat16": "bf16"}[dtype]
     _call(
-        f"mlcbuild_multiply_accumulate{_SUFFIX[dtype]}",
+        f"mlcbuild_multiply_accumulate{SUFFIX[dtype]}",
         "(void* sums, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1)",
         "float* d = (float*)sums; "
         f'asm("mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32 '

@@ -28,7 +28,8 @@ from enum import StrEnum
 import tvm.tirx.script.builder as T  # noqa: N812
 
 from mlcbuild.compiler.backends.cuda import clusters
-from mlcbuild.compiler.backends.cuda.kernels import restored_tile_text
+from mlcbuild.compiler.backends.cuda.kernels import restored_tile_text, wgmma
+from mlcbuild.compiler.backends.cuda.kernels.instructions import SUFFIX
 from mlcbuild.compiler.kernels.building import Expression
 
 STEP = 64  # places of a row
@@ -88,8 +89,8 @@ class TileText:
         `mlcbuild_multiply_step_…` and `mlcbuild_end_steps_…`; `mlcbuild_lay_sums_out_…` and `mlcbuild_total_…`."""
         values = {
             "NAME": self.name,
-            "WGMMA": f"mlcbuild_wgmma_{self.vectors}{_SUFFIX[self.dtype]}",
-            "TWO_OF": f"mlcbuild_two_of{_SUFFIX[self.dtype]}",
+            "WGMMA": wgmma.name(self.vectors, self.dtype),
+            "TWO_OF": f"mlcbuild_two_of{SUFFIX[self.dtype]}",
             "ONES": {"float16": "0x6400", "bfloat16": "0x4300"}[self.dtype],
             "VECTORS": self.vectors,
             "ROWS": self.rows,
@@ -108,42 +109,13 @@ class TileText:
         for key, value in values.items():
             text = text.replace(f"${key}", str(value))
         guard = f"TILE_PRODUCT_{self.name}"
-        common = f"{_COMMON}{_TWO_OF[self.dtype]}{_wgmma(self.vectors, self.dtype)}"
+        common = f"{_COMMON}{_TWO_OF[self.dtype]}{wgmma.text(self.vectors, self.dtype)}"
         return f"{common}#ifndef {guard}\n#define {guard}{text}#endif\n"
 
 
 def call(text: TileText, does: str, *arguments: Expression) -> None:
     """Adds a call of the function that does something."""
     T.evaluate(T.cuda.func_call(text.function(does), *arguments, source_code=text.text))
-
-
-_SUFFIX = {"float16": "", "bfloat16": "_bfloat16"}
-
-
-def _wgmma(vectors: int, dtype: str) -> str:
-    count = vectors // 2
-    sums = ", ".join(f"%{number}" for number in range(count))
-    operands = ", ".join(f'"+f"(d[{number}])' for number in range(count))
-    a = ", ".join(f"%{count + number}" for number in range(4))
-    kind = {"float16": "f16", "bfloat16": "bf16"}[dtype]
-    instruction = f"wgmma.mma_async.sync.aligned.m64n{vectors}k16.f32.{kind}.{kind} {{{sums}}}"
-    name = f"mlcbuild_wgmma_{vectors}{_SUFFIX[dtype]}"
-    guard = f"WGMMA_{vectors}{_SUFFIX[dtype]}"
-    return f"""
-#ifndef {guard}
-#define {guard}
-__device__ __forceinline__ void {name}(float* d, const unsigned* a, unsigned long long b) {{
-  asm volatile("{instruction}, {{{a}}}, %{count + 4}, 1, 1, 1, 0;"
-               : {operands}
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-}}
-__device__ __forceinline__ void {name}(float* d, unsigned long long a, unsigned long long b) {{
-  asm volatile("{instruction}, %{count}, %{count + 1}, 1, 1, 1, 0, 0;"
-               : {operands}
-               : "l"(a), "l"(b));
-}}
-#endif
-"""
 
 
 _COMMON = r"""
